@@ -1,0 +1,48 @@
+# millrace_module(NAME [DEPENDS folder...] [LIBRARIES target...])
+#
+# Makes the static library millrace_NAME from every .cc below src/NAME (new files are found by themselves, so that
+# a model or a subcommand needs no edit here). DEPENDS are other folders of src; the layering is held twice, by
+# these link edges and by scripts/check_layers.
+#
+# A source's suffix chooses its instruction set: *_avx2.cc, *_avxvnni.cc, *_avx512.cc, *_avx512bf16.cc. Such files may
+# define only functions with internal linkage or in a namespace of their own ISA: an inline function of a shared
+# header, compiled here with wider instructions, could otherwise be the copy that the linker keeps for all.
+function(millrace_module name)
+  cmake_parse_arguments(ARG "" "" "DEPENDS;LIBRARIES" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc)
+  if(NOT sources)
+    # A room that is named but still empty: only its place in the order of links.
+    add_library(millrace_${name} INTERFACE)
+    foreach(dep ${ARG_DEPENDS})
+      target_link_libraries(millrace_${name} INTERFACE millrace_${dep})
+    endforeach()
+    return()
+  endif()
+  add_library(millrace_${name} STATIC ${sources})
+  target_include_directories(millrace_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+  foreach(dep ${ARG_DEPENDS})
+    target_link_libraries(millrace_${name} PUBLIC millrace_${dep})
+  endforeach()
+  target_link_libraries(millrace_${name} PUBLIC ${ARG_LIBRARIES})
+  foreach(source ${sources})
+    set(flags "")
+    if(source MATCHES "_avx2\\.cc$")
+      set(flags -mavx2 -mfma -mf16c -mbmi2)
+    elseif(source MATCHES "_avxvnni\\.cc$")
+      set(flags -mavx2 -mfma -mf16c -mbmi2 -mavxvnni)
+    elseif(source MATCHES "_avx512\\.cc$")
+      set(flags -mavx2 -mfma -mf16c -mbmi2 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni)
+    elseif(source MATCHES "_avx512bf16\\.cc$")
+      set(flags -mavx2 -mfma -mf16c -mbmi2 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16)
+    endif()
+    if(flags)
+      list(APPEND flags -O3)
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${flags}" SKIP_PRECOMPILE_HEADERS ON)
+    endif()
+  endforeach()
+  if(name STREQUAL "core")
+    target_precompile_headers(millrace_core PRIVATE ${PROJECT_SOURCE_DIR}/src/core/pch.h)
+  else()
+    target_precompile_headers(millrace_${name} REUSE_FROM millrace_core)
+  endif()
+endfunction()

@@ -1,0 +1,77 @@
+#include "core/thread_pool.h"
+
+#include <atomic>
+#include <numeric>
+
+#include "core/cpu.h"
+#include "core/error.h"
+#include "testing/testing.h"
+
+namespace millrace {
+namespace {
+
+TEST(ThreadPool, EveryThreadRunsOnceInEveryRegion) {
+  for (int threads : {1, 2, 3, 8}) {
+    ThreadPool pool(threads);
+    for (int region = 0; region < 200; ++region) {
+      std::vector<std::atomic<int>> calls(static_cast<size_t>(threads));
+      pool.run([&](int thread) { ++calls[static_cast<size_t>(thread)]; });
+      for (auto& c : calls) ASSERT_EQ(c.load(), 1);
+    }
+  }
+}
+
+TEST(ThreadPool, ParallelForCoversTheRangeExactly) {
+  ThreadPool pool(3);
+  for (int64_t count : {0, 1, 2, 7, 64, 1000}) {
+    for (int64_t grain : {1, 3, 64, 5000}) {
+      std::vector<std::atomic<int>> hits(static_cast<size_t>(count));
+      pool.parallel_for(count, grain, [&](int64_t begin, int64_t end, int) {
+        for (int64_t i = begin; i < end; ++i) ++hits[static_cast<size_t>(i)];
+      });
+      for (auto& h : hits) ASSERT_EQ(h.load(), 1);
+    }
+  }
+}
+
+TEST(ThreadPool, BarrierSeparatesPhases) {
+  ThreadPool pool(4);
+  std::atomic<int> first{0};
+  std::atomic<bool> early{false};
+  for (int round = 0; round < 50; ++round) {
+    first = 0;
+    pool.run([&](int) {
+      ++first;
+      pool.barrier();
+      if (first != 4) early = true;
+      pool.barrier();
+    });
+  }
+  EXPECT_FALSE(early);
+}
+
+TEST(ThreadPool, AnExceptionReachesTheCallerAndThePoolGoesOn) {
+  ThreadPool pool(2);
+  EXPECT_THROW(pool.run([](int) { fail(ErrorCode::kInvalidArgument, "no"); }), Error);
+  std::atomic<int> ran{0};
+  pool.run([&](int) { ++ran; });
+  EXPECT_EQ(ran, 2);
+}
+
+TEST(ThreadPool, RefusesNonsense) {
+  EXPECT_THROW(ThreadPool(-1), Error);
+  EXPECT_THROW(ThreadPool(100000), Error);
+}
+
+TEST(Cpu, QuotaOfACgroup) {
+  EXPECT_EQ(parse_cpu_max("max 100000\n"), std::nullopt);
+  EXPECT_EQ(parse_cpu_max("200000 100000\n"), 2.0);
+  EXPECT_EQ(parse_cpu_max("50000 100000"), 0.5);
+  EXPECT_EQ(parse_cpu_max(""), std::nullopt);
+  EXPECT_EQ(parse_cpu_max("0 0"), std::nullopt);
+  EXPECT_GE(usable_cpus(), 1);
+  EXPECT_GT(available_memory_bytes(), 0u);
+}
+
+}  // namespace
+}  // namespace millrace
