@@ -1,0 +1,40 @@
+// The kernels of one instruction set behind one table. Raw pointers, no threads, no allocation, no errors: ops checks
+// shapes and splits the work. kernels/ref holds the plain version of every entry; a faster one replaces it in the table
+// of its ISA, and tests/kernels compares every table this CPU can run against the plain one on random shapes.
+#pragma once
+
+#include <cstdint>
+
+#include "core/cpu.h"
+#include "core/dtype.h"
+
+namespace millrace::kernels {
+
+/// Element-wise and row-wise kernels; `n` counts floats.
+struct Table {
+  IsaLevel isa;
+
+  /// y[i] += x[i]
+  void (*add)(float* y, const float* x, int64_t n);
+  /// y[i] = x[i] * scale
+  void (*scale)(float* y, const float* x, float scale, int64_t n);
+  /// y[i] = x[i] / rms(x) * weight[i], rms over n with epsilon inside the root. weight may be null (all ones).
+  void (*rms_norm)(float* y, const float* x, const float* weight, float epsilon, int64_t n);
+  /// y[i] = (x[i] - mean) / sqrt(variance + epsilon) * weight[i] + bias[i]; weight and bias may be null.
+  void (*layer_norm)(float* y, const float* x, const float* weight, const float* bias, float epsilon, int64_t n);
+  /// y[i] = silu(gate[i]) * up[i]
+  void (*silu_mul)(float* y, const float* gate, const float* up, int64_t n);
+  /// y[i] = gelu(gate[i]) * up[i], tanh approximation
+  void (*gelu_tanh_mul)(float* y, const float* gate, const float* up, int64_t n);
+  /// In place: softmax over n; returns the maximum before.
+  float (*softmax)(float* x, int64_t n);
+  /// Largest element's first index.
+  int64_t (*argmax)(const float* x, int64_t n);
+  float (*dot)(const float* a, const float* b, int64_t n);
+};
+
+/// The table of a level; the caller has checked that this CPU has it. Levels are nested: an entry with no kernel of its
+/// own is that of the level below.
+const Table& table(IsaLevel level);
+
+}  // namespace millrace::kernels

@@ -1,0 +1,44 @@
+// The physical cache: for each layer an array of blocks. Block ids come from the engine's block manager; how a block looks
+// inside is the attention kernels' business (ops/attention.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/arena.h"
+#include "layers/cache_spec.h"
+
+namespace millrace::layers {
+
+class KvCache {
+ public:
+  /// blocks_per_group[g] blocks (or state slots) for each group of the layout. Memory is reserved, and touched on use.
+  KvCache(CacheLayout layout, std::vector<int64_t> blocks_per_group);
+
+  const CacheLayout& layout() const { return layout_; }
+  int64_t num_blocks(int group) const { return blocks_per_group_[static_cast<size_t>(group)]; }
+
+  /// First block of a layer's array; blocks are layer_block_bytes(layer) apart. kShares layers give their owner's.
+  std::byte* layer_data(int layer);
+  int64_t layer_block_bytes(int layer) const;
+
+  /// Copy-on-write and checkpoints: copies one block of every layer in the group.
+  void copy_block(int group, int32_t from, int32_t to);
+  /// Swap: all layers' bytes of one block to or from contiguous memory of layout().block_bytes(group).
+  void read_block(int group, int32_t block, std::byte* out) const;
+  void write_block(int group, int32_t block, const std::byte* in);
+  /// A fresh sequence's recurrent state.
+  void zero_block(int group, int32_t block);
+
+  uint64_t total_bytes() const;
+
+ private:
+  CacheLayout layout_;
+  std::vector<int64_t> blocks_per_group_;
+  std::vector<int64_t> block_bytes_of_layer_;
+  std::vector<AlignedBuffer> data_of_layer_;
+};
+
+}  // namespace millrace::layers

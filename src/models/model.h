@@ -1,0 +1,78 @@
+// A model: a forward pass over a packed batch, and what its layers keep. Families register themselves by architecture
+// name; nothing outside this folder names one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/arena.h"
+#include "layers/batch.h"
+#include "layers/cache_spec.h"
+#include "layers/kv_cache.h"
+#include "loaders/checkpoint.h"
+#include "ops/context.h"
+
+namespace millrace::models {
+
+struct ModelInfo {
+  std::string architecture;
+  std::string name;
+  int32_t vocab_size = 0;
+  int32_t context_length = 0;     ///< longest context the model was made for (0: not bounded)
+  int32_t hidden_size = 0;
+  int32_t num_layers = 0;
+  uint64_t num_parameters = 0;
+  uint64_t weight_bytes = 0;      ///< packed, as resident
+  bool float_weights = false;     ///< all matrices are F32: the KV cache defaults to F32 too
+};
+
+struct LoadOptions {
+  IsaLevel isa = best_isa();
+  /// Quantise 16- and 32-bit matrices to this type while loading; kCount: keep.
+  DType quantize = DType::kCount;
+  /// Called with (done, total) bytes as weights are packed.
+  std::function<void(uint64_t, uint64_t)> progress;
+};
+
+/// What forward() may write beside the cache.
+struct Outputs {
+  float* logits = nullptr;   ///< [batch.logit_rows, vocab_size], or null
+  float* hidden = nullptr;   ///< [batch.logit_rows, hidden_size]: states after the final norm, or null
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+  const ModelInfo& info() const { return info_; }
+  /// One spec per layer.
+  virtual std::vector<layers::CacheSpec> cache_specs() const = 0;
+  /// Computes the batch: cache written, outputs filled. All step memory comes from context.arena, which the caller resets.
+  virtual void forward(const ops::Context& context, const layers::Batch& batch, layers::KvCache& cache,
+                       const Outputs& outputs) = 0;
+
+ protected:
+  ModelInfo info_;
+};
+
+/// Makes the model that the checkpoint describes. Errors: kUnsupported for an unknown architecture (the known ones are
+/// named), kInvalidFile for a missing tensor, a wrong shape or a contradictory configuration.
+std::unique_ptr<Model> load_model(const loaders::Checkpoint& checkpoint, const LoadOptions& options, ThreadPool& pool);
+
+/// Registration: `gguf_names` are values of general.architecture, `hf_names` values of "architectures" in config.json.
+struct Family {
+  std::vector<std::string> gguf_names;
+  std::vector<std::string> hf_names;
+  std::unique_ptr<Model> (*load)(const loaders::Checkpoint&, const LoadOptions&, ThreadPool&);
+};
+void register_family(const Family& family);
+const std::vector<Family>& families();
+
+struct FamilyRegistration {
+  explicit FamilyRegistration(const Family& f) { register_family(f); }
+};
+
+}  // namespace millrace::models
