@@ -1,5 +1,5 @@
-// A checkpoint opened for reading: metadata, and tensors mapped from its file(s). Opening validates every count, offset,
-// size and product against the files and touches no weight.
+// A checkpoint opened for reading: metadata, and tensors mapped from its file(s). Opening validates every
+// count, offset, size and product against the files and touches no weight.
 #pragma once
 
 #include <filesystem>
@@ -20,8 +20,8 @@ enum class Format { kGguf, kHuggingFace };
 struct TensorEntry {
   std::string name;
   DType dtype = DType::kF32;
-  Shape shape;                        ///< outermost first (GGUF's order reversed)
-  const std::byte* data = nullptr;    ///< inside `file`'s map
+  Shape shape;                      ///< outermost first (GGUF's order reversed)
+  const std::byte* data = nullptr;  ///< inside `file`'s map
   uint64_t bytes = 0;
   std::shared_ptr<MappedFile> file;
 
@@ -44,7 +44,8 @@ class Checkpoint {
 };
 
 /// Opens a GGUF file (v2, v3; the first part of a split finds its siblings) or a Hugging Face directory.
-/// Errors: kNotFound, kInvalidFile, kUnsupported, kIo, each one sentence with the place and what was expected.
+/// Errors: kNotFound, kInvalidFile, kUnsupported, kIo, each one sentence with the place and what was
+/// expected.
 Checkpoint open_checkpoint(const std::filesystem::path& path);
 
 /// A GGUF file alone (loaders/gguf.cc).

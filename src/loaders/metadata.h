@@ -1,5 +1,6 @@
-// Key-value metadata of a checkpoint, the same for GGUF (its own keys) and Hugging Face directories (config.json
-// flattened: nested objects join their keys with '.', so "rope_scaling.factor"; null values are left out).
+// Key-value metadata of a checkpoint, the same for GGUF (its own keys) and Hugging Face directories
+// (config.json flattened: nested objects join their keys with '.', so "rope_scaling.factor"; null values are
+// left out).
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,9 @@
 
 namespace millrace::loaders {
 
-using Value = std::variant<bool, int64_t, uint64_t, double, std::string, std::vector<bool>, std::vector<int64_t>,
-                           std::vector<uint64_t>, std::vector<double>, std::vector<std::string>>;
+using Value =
+    std::variant<bool, int64_t, uint64_t, double, std::string, std::vector<bool>, std::vector<int64_t>,
+                 std::vector<uint64_t>, std::vector<double>, std::vector<std::string>>;
 
 class Metadata {
  public:
@@ -37,8 +39,8 @@ class Metadata {
   std::optional<bool> find_bool(std::string_view key) const;
   const std::string* find_string(std::string_view key) const;
   const std::vector<std::string>* find_strings(std::string_view key) const;
-  std::optional<std::vector<int64_t>> find_ints(std::string_view key) const;      ///< any integer or bool array
-  std::optional<std::vector<float>> find_floats(std::string_view key) const;      ///< any numeric array
+  std::optional<std::vector<int64_t>> find_ints(std::string_view key) const;  ///< any integer or bool array
+  std::optional<std::vector<float>> find_floats(std::string_view key) const;  ///< any numeric array
 
  private:
   std::string origin_;

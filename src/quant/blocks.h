@@ -1,7 +1,8 @@
-// The block structs of ggml's quantised formats, as they lie in files. `d` is a block's scale, `m`/`dmin` its offset,
-// `qs` the low bits of its values, `qh` the high bits. How the bits combine is told at each decoder.
+// The block structs of ggml's quantised formats, as they lie in files. `d` is a block's scale, `m`/`dmin` its
+// offset, `qs` the low bits of its values, `qh` the high bits. How the bits combine is told at each decoder.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include "core/half.h"
@@ -111,7 +112,8 @@ struct BlockIQ1_S {
 struct BlockIQ1_M {
   uint8_t qs[32];
   uint8_t qh[16];
-  uint8_t scales[8];  ///< four little-endian uint16: 4 x 3-bit scales each; the high nibbles together are fp16 d
+  uint8_t
+      scales[8];  ///< four little-endian uint16: 4 x 3-bit scales each; the high nibbles together are fp16 d
 };
 struct BlockIQ4_NL {
   fp16_t d;

@@ -1,4 +1,5 @@
-// The codec functions that quant/traits.cc puts into its table; one .cc file a family defines them. Inside quant only.
+// The codec functions that quant/traits.cc puts into its table; one .cc file a family defines them. Inside
+// quant only.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +25,9 @@ Codec k_codec(DType type);        // k_quants.cc: Q2_K to Q8_K
 Codec iq_codec(DType type);       // iq.cc: IQ1 to IQ4
 Codec ternary_codec(DType type);  // ternary.cc: TQ1_0 TQ2_0
 Codec fp4_codec(DType type);      // fp4.cc: MXFP4 NVFP4
+
+/// Encoder of an i-quant (iq_encode.cc).
+EncodeFunction iq_encoder(DType type);
 
 /// A decoder over whole blocks from one for a single block.
 template <typename Block, int kElements, void (*kDecode)(const Block&, float*)>

@@ -1,6 +1,6 @@
-// What each storage type looks like: how many elements make a block, how many bytes a block has, and the plain
-// reference codec. Formats are ggml's (block structs in quant/blocks.h); decoding is bit for bit that of the `gguf`
-// Python package.
+// What each storage type looks like: how many elements make a block, how many bytes a block has, and the
+// plain reference codec. Formats are ggml's (block structs in quant/blocks.h); decoding is bit for bit that
+// of the `gguf` Python package.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,9 @@ struct Traits {
   /// Decodes `count` elements (a multiple of block_elements). Null for types that hold no weights (integers).
   void (*decode)(const void* source, float* destination, int64_t count);
 
-  /// Encodes `count` elements (a multiple of block_elements). `importance`, when not null, has one weight per element
-  /// (an importance matrix row) that the rounding minimises the error under. Null where there is no encoder.
+  /// Encodes `count` elements (a multiple of block_elements). `importance`, when not null, has one weight per
+  /// element (an importance matrix row) that the rounding minimises the error under. Null where there is no
+  /// encoder.
   void (*encode)(const float* source, void* destination, int64_t count, const float* importance);
 };
 
