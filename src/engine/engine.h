@@ -1,0 +1,99 @@
+// The engine: one thread that owns scheduler, cache and model. Requests come in through submit(); tokens
+// leave through each request's queue.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/cpu.h"
+#include "core/thread_pool.h"
+#include "engine/generation.h"
+#include "engine/request.h"
+#include "engine/stats.h"
+#include "layers/cache_spec.h"
+#include "models/model.h"
+
+namespace millrace::engine {
+
+enum class Policy : uint8_t { kFcfs, kSjf, kPriority, kDeadline, kMaxBatch, kStatic, kDynamic, kOneByOne };
+/// "fcfs", "sjf", "priority", "deadline", "max-batch", "static", "dynamic", "one-by-one";
+/// Error(kInvalidArgument) with the list for another word.
+Policy parse_policy(const std::string& name);
+const char* policy_name(Policy policy);
+
+/// "auto", "f32", "bf16", "int8", "int4".
+std::optional<layers::KvType> parse_kv_type(const std::string& name);
+const char* kv_type_name(layers::KvType type);
+
+struct EngineOptions {
+  std::shared_ptr<ThreadPool>
+      pool;         ///< the workers (those that packed the weights, say); null: `threads` new ones
+  int threads = 0;  ///< 0: what the machine gives this process
+  IsaLevel isa = best_isa();
+
+  uint64_t kv_memory_bytes = 0;  ///< 0: half of what the machine and the cgroup leave, at most 64 contexts
+  std::optional<layers::KvType> kv_type;  ///< none: F32 for a model of F32 weights, BF16 for all others
+  int32_t block_size = 16;                ///< tokens
+  int32_t max_context = 0;                ///< 0: the model's own
+
+  int32_t max_sequences = 256;  ///< computed together
+  int32_t token_budget = 512;   ///< tokens of one step
+  /// A step that decodes takes at most this many times as long as it would without prefill chunks beside
+  /// (measured as it runs); 0: the token budget is the only bound.
+  double mixed_step_factor = 2.0;
+  Policy policy = Policy::kFcfs;
+  int32_t static_batch = 16;         ///< policies static and dynamic: requests of one batch
+  double batch_wait_seconds = 0.05;  ///< ... and how long a batch waits to fill up
+  bool prefix_cache = true;
+  uint64_t swap_bytes = 256ull << 20;  ///< host area for preempted sequences; 0: always recompute
+  std::string cache_dir;               ///< prefix cache survives restarts here; empty: it does not
+
+  int32_t max_waiting = 4096;        ///< submit() refuses more with kUnavailable
+  int32_t max_queued_events = 1024;  ///< per request, before it is paused
+  double stall_seconds = 30;         ///< a request paused this long is dropped
+  RequestLimits limits;
+};
+
+class Engine {
+ public:
+  /// Makes the cache and starts the engine's thread. Error(kOutOfMemory) when the cache does not fit.
+  Engine(std::unique_ptr<models::Model> model, EngineOptions options);
+  /// Cancels what runs and ends the thread.
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  /// Queues a request. Errors: kInvalidArgument for a field out of range, kLimitExceeded for a prompt longer
+  /// than the context or the cache, kUnavailable when the queue is full or the engine drains.
+  std::shared_ptr<Generation> submit(Request request);
+
+  /// Cancels by id; false when there is no such request.
+  bool cancel(uint64_t id);
+
+  /// Refuses new requests from now on; waits until the running ones are done, at most `seconds`, then cancels
+  /// the rest. True when all ended by themselves.
+  bool drain(double seconds);
+
+  /// Runs every shape of step once, so that the first request does not pay for it.
+  void warm_up();
+
+  const models::ModelInfo& model_info() const;
+  int32_t max_context()
+      const;  ///< tokens a sequence may have: bounded by the model, the options and the cache
+  const EngineOptions& options() const;  ///< as resolved (threads, kv_type, kv_memory_bytes)
+  Stats stats() const;
+
+ private:
+  class Loop;
+  std::unique_ptr<Loop> loop_;
+};
+
+/// The simple way for a program with one request: submits, calls `on_event` for every event on this thread
+/// until kDone. Returns kDone. `on_event` returning false cancels. A kError becomes an Error thrown here (not
+/// after such a cancel).
+Event generate(Engine& engine, Request request, const std::function<bool(const Event&)>& on_event);
+
+}  // namespace millrace::engine

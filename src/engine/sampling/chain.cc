@@ -1,0 +1,123 @@
+#include "engine/sampling/chain.h"
+
+#include <cmath>
+#include <limits>
+
+#include "engine/sampling/logprobs.h"
+
+namespace millrace::engine {
+namespace {
+
+constexpr float kNever = -std::numeric_limits<float>::infinity();
+
+TokenId largest_index(std::span<const float> logits) {
+  TokenId best = -1;
+  float top = kNever;
+  for (size_t i = 0; i < logits.size(); ++i)
+    if (logits[i] > top) {
+      top = logits[i];
+      best = static_cast<TokenId>(i);
+    }
+  return std::isfinite(top) ? best : -1;
+}
+
+}  // namespace
+
+void apply_mask(std::span<float> logits, std::span<const uint32_t> bits) {
+  for (size_t word = 0; word * 32 < logits.size(); ++word) {
+    const uint32_t allowed = word < bits.size() ? bits[word] : 0;
+    if (allowed == 0xffffffffu) continue;
+    const size_t end = std::min(logits.size(), word * 32 + 32);
+    for (size_t i = word * 32; i < end; ++i)
+      if ((allowed >> (i & 31) & 1) == 0) logits[i] = kNever;
+  }
+}
+
+SamplerChain::SamplerChain(const SamplingParams& p, uint64_t seed, uint64_t stream, int32_t vocab_size,
+                           std::span<const TokenId> prompt)
+    : seed_(seed),
+      temperature_(p.temperature),
+      top_k_(std::max(p.top_k, 0)),
+      logprobs_(p.logprobs),
+      logit_bias_(p.logit_bias),
+      random_(seed, stream) {
+  const bool penalties =
+      p.repetition_penalty != 1.0f || p.presence_penalty != 0.0f || p.frequency_penalty != 0.0f;
+  if (penalties && p.penalty_last_n != 0) processors_.push_back(make_penalties(p, prompt));
+  if (p.dry_multiplier > 0 && p.dry_penalty_last_n != 0) processors_.push_back(make_dry(p));
+  if (p.mirostat != 0) {
+    top_k_ = 0;
+    if (p.mirostat == 1) filters_.push_back(make_mirostat_1(p.mirostat_tau, p.mirostat_eta, vocab_size));
+    if (p.mirostat == 2) filters_.push_back(make_mirostat_2(p.mirostat_tau, p.mirostat_eta));
+    return;
+  }
+  if (p.top_p < 1) filters_.push_back(make_top_p(p.top_p));
+  if (p.min_p > 0) filters_.push_back(make_min_p(p.min_p));
+  if (p.typical_p < 1) filters_.push_back(make_typical(p.typical_p));
+  if (p.xtc_probability > 0 && p.xtc_threshold <= 0.5f)
+    filters_.push_back(make_xtc(p.xtc_probability, p.xtc_threshold));
+}
+
+void SamplerChain::process(std::span<float> logits, std::span<const TokenId> tokens,
+                           std::span<const uint32_t> mask, std::span<const TokenId> banned) {
+  if (!mask.empty()) apply_mask(logits, mask);
+  for (const TokenId t : banned)
+    if (t >= 0 && static_cast<size_t>(t) < logits.size()) logits[static_cast<size_t>(t)] = kNever;
+  for (const auto& [token, bias] : logit_bias_) {
+    float& x = logits[static_cast<size_t>(token)];
+    x = bias <= -100.0f ? kNever : x + bias;
+  }
+  for (const auto& processor : processors_) processor->apply(logits, tokens);
+}
+
+Picked SamplerChain::sample(std::span<float> logits, std::span<const TokenId> tokens,
+                            std::span<const uint32_t> mask, std::span<const TokenId> banned) {
+  if (logprobs_ < 0) {
+    process(logits, tokens, mask, banned);
+    return pick(logits);
+  }
+  const double log_sum = log_sum_exp(logits);
+  std::vector<TokenLogprob> top = top_logprobs(logits, logprobs_, log_sum);
+  const std::vector<float> own(logits.begin(), logits.end());
+  process(logits, tokens, mask, banned);
+  Picked picked = pick(logits);
+  if (picked.token < 0) return picked;
+  picked.logprob = static_cast<float>(own[static_cast<size_t>(picked.token)] - log_sum);
+  picked.top = std::move(top);
+  return picked;
+}
+
+Picked SamplerChain::pick(std::span<float> logits) {
+  Picked picked;
+  if (temperature_ == 0) {
+    picked.token = largest_index(logits);
+    return picked;
+  }
+  candidates_.collect(logits, top_k_, temperature_);
+  if (candidates_.empty()) return picked;
+  for (const auto& filter : filters_) filter->apply(candidates_, random_);
+  candidates_.normalise();
+  const Candidate drawn = candidates_[candidates_.draw(random_.uniform_double())];
+  for (const auto& filter : filters_) filter->drawn(drawn);
+  picked.token = drawn.token;
+  return picked;
+}
+
+void SamplerChain::accept(std::span<const TokenId> tokens) {
+  for (const auto& processor : processors_) processor->accept(tokens);
+}
+
+SamplerChain SamplerChain::fork(uint64_t stream) const {
+  SamplerChain copy;
+  copy.seed_ = seed_;
+  copy.temperature_ = temperature_;
+  copy.top_k_ = top_k_;
+  copy.logprobs_ = logprobs_;
+  copy.logit_bias_ = logit_bias_;
+  for (const auto& p : processors_) copy.processors_.push_back(p->fork());
+  for (const auto& f : filters_) copy.filters_.push_back(f->fork());
+  copy.random_ = Random(seed_, stream);
+  return copy;
+}
+
+}  // namespace millrace::engine
