@@ -62,6 +62,9 @@ struct CacheLayout {
   double bytes_per_token() const;
 };
 
+/// Bytes of one block (or one sequence's state) of one layer of this spec.
+int64_t layer_block_bytes(const CacheSpec& spec, int32_t block_size, KvType kv_type);
+
 CacheLayout make_cache_layout(const std::vector<CacheSpec>& layer_specs, int32_t block_size, KvType kv_type);
 
 }  // namespace millrace::layers

@@ -1,0 +1,37 @@
+#include "layers/linear.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace millrace::layers {
+
+Linear::Linear(std::vector<ops::PackedMatrix> parts, std::vector<float> bias)
+    : parts_(std::move(parts)), bias_(std::move(bias)) {
+  for (const auto& part : parts_) rows_ += part.rows();
+  check(bias_.empty() || static_cast<int64_t>(bias_.size()) == rows_, "a bias of {} values for {} rows", bias_.size(),
+        rows_);
+}
+
+uint64_t Linear::bytes() const {
+  uint64_t bytes = bias_.size() * sizeof(float);
+  for (const auto& part : parts_) bytes += part.bytes();
+  return bytes;
+}
+
+void Linear::forward(const ops::Context& context, ops::MatmulInput& x, float* y, int64_t y_stride,
+                     ops::Epilogue epilogue) const {
+  int64_t row = 0;
+  for (const auto& part : parts_) {
+    epilogue.bias = bias_.empty() ? nullptr : bias_.data() + row;
+    ops::matmul(context, part, x, y + row, y_stride, epilogue);
+    row += part.rows();
+  }
+}
+
+void Linear::add_forms(std::vector<ops::InputForm>& forms) const {
+  for (const auto& part : parts_)
+    if (std::find(forms.begin(), forms.end(), part.input_form()) == forms.end()) forms.push_back(part.input_form());
+}
+
+}  // namespace millrace::layers

@@ -1,0 +1,39 @@
+// GPT-2: learned positions, LayerNorm with biases, GELU (tanh form), matrices stored transposed by transformers.
+#include "models/decoder.h"
+
+namespace millrace::models {
+namespace {
+
+std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options, ThreadPool& pool) {
+  static const NameTable names = {
+      {"token_embd", "transformer.wte"},
+      {"position_embd", "transformer.wpe"},
+      {"output_norm", "transformer.ln_f"},
+      {"output", "lm_head"},
+      {"blk.{}.attn_norm", "transformer.h.{}.ln_1"},
+      {"blk.{}.attn_qkv", "transformer.h.{}.attn.c_attn", Transform::kTranspose},
+      {"blk.{}.attn_output", "transformer.h.{}.attn.c_proj", Transform::kTranspose},
+      {"blk.{}.ffn_norm", "transformer.h.{}.ln_2"},
+      {"blk.{}.ffn_up", "transformer.h.{}.mlp.c_fc", Transform::kTranspose},
+      {"blk.{}.ffn_down", "transformer.h.{}.mlp.c_proj", Transform::kTranspose},
+  };
+  const Config config(checkpoint);
+  Weights weights(checkpoint, names, options, pool);
+  DecoderSpec spec = read_common(config, weights);
+  spec.norm = ops::NormSpec::Kind::kLayer;
+  if (const auto epsilon = config.find_number({"attention.layer_norm_epsilon", "layer_norm_epsilon"}))
+    spec.norm_epsilon = *epsilon;
+  spec.learned_positions = true;
+  for (BlockSpec& b : spec.blocks) {
+    b.rope = -1;
+    b.gated = false;
+    b.activation = ops::Activation::kGeluTanh;
+    if (b.ffn_width == 0) b.ffn_width = 4 * spec.hidden_size;
+  }
+  return make_decoder(config, weights, std::move(spec));
+}
+
+const FamilyRegistration registration({{"gpt2"}, {"GPT2LMHeadModel"}, load});
+
+}  // namespace
+}  // namespace millrace::models

@@ -1,0 +1,22 @@
+// Llama 1-3.x and what shares its block: Mistral (window), SmolLM, TinyLlama, Yi, ...
+#include "models/decoder.h"
+
+namespace millrace::models {
+namespace {
+
+std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options, ThreadPool& pool) {
+  const Config config(checkpoint);
+  Weights weights(checkpoint, llama_names(), options, pool);
+  DecoderSpec spec = read_common(config, weights);
+  // llama.cpp's converter reorders the rows of Q and K so that rotated pairs lie side by side.
+  const auto layout = config.gguf() ? ops::RopeLayout::kInterleaved : ops::RopeLayout::kHalf;
+  spec.ropes = {read_rope(config, weights, spec.blocks[0].key_dim, layout)};
+  const int32_t window = config.find_integer({"attention.sliding_window", "sliding_window"}).value_or(0);
+  for (BlockSpec& b : spec.blocks) b.window = window;
+  return make_decoder(config, weights, std::move(spec));
+}
+
+const FamilyRegistration registration({{"llama"}, {"LlamaForCausalLM", "MistralForCausalLM"}, load});
+
+}  // namespace
+}  // namespace millrace::models
