@@ -1,12 +1,14 @@
-// The kernels of one instruction set behind one table. Raw pointers, no threads, no allocation, no errors: ops checks
-// shapes and splits the work. kernels/ref holds the plain version of every entry; a faster one replaces it in the table
-// of its ISA, and tests/kernels compares every table this CPU can run against the plain one on random shapes.
+// The kernels of one instruction set behind one table. Raw pointers, no threads, no allocation, no errors:
+// ops checks shapes and splits the work. kernels/ref holds the plain version of every entry; a faster one
+// replaces it in the table of its ISA, and tests/kernels compares every table this CPU can run against the
+// plain one on random shapes.
 #pragma once
 
 #include <cstdint>
 
 #include "core/cpu.h"
 #include "core/dtype.h"
+#include "kernels/attention.h"
 
 namespace millrace::kernels {
 
@@ -18,10 +20,12 @@ struct Table {
   void (*add)(float* y, const float* x, int64_t n);
   /// y[i] = x[i] * scale
   void (*scale)(float* y, const float* x, float scale, int64_t n);
-  /// y[i] = x[i] / rms(x) * weight[i], rms over n with epsilon inside the root. weight may be null (all ones).
+  /// y[i] = x[i] / rms(x) * weight[i], rms over n with epsilon inside the root. weight may be null (all
+  /// ones).
   void (*rms_norm)(float* y, const float* x, const float* weight, float epsilon, int64_t n);
   /// y[i] = (x[i] - mean) / sqrt(variance + epsilon) * weight[i] + bias[i]; weight and bias may be null.
-  void (*layer_norm)(float* y, const float* x, const float* weight, const float* bias, float epsilon, int64_t n);
+  void (*layer_norm)(float* y, const float* x, const float* weight, const float* bias, float epsilon,
+                     int64_t n);
   /// y[i] = silu(gate[i]) * up[i]
   void (*silu_mul)(float* y, const float* gate, const float* up, int64_t n);
   /// y[i] = gelu(gate[i]) * up[i], tanh approximation
@@ -31,10 +35,27 @@ struct Table {
   /// Largest element's first index.
   int64_t (*argmax)(const float* x, int64_t n);
   float (*dot)(const float* a, const float* b, int64_t n);
+  /// y[i] = gelu(gate[i]) * up[i], exact (erf) form
+  void (*gelu_erf_mul)(float* y, const float* gate, const float* up, int64_t n);
+  /// y[i] = y[i] * y_scale + x[i] * x_scale
+  void (*scale_add)(float* y, float y_scale, const float* x, float x_scale, int64_t n);
+  /// y[i] = exp(x[i] + shift); returns the sum.
+  float (*exp_sum)(float* y, const float* x, float shift, int64_t n);
+  float (*max)(const float* x, int64_t n);
+  /// x[i] = cap * tanh(x[i] / cap)
+  void (*softcap)(float* x, float cap, int64_t n);
+  /// Rotates one head in place: pairs (i, i + half) or (2i, 2i + 1), by cosine[i] and sine[i] of `half`
+  /// pairs.
+  void (*rope_half)(float* x, const float* cosine, const float* sine, int64_t half);
+  void (*rope_interleaved)(float* x, const float* cosine, const float* sine, int64_t half);
+
+  AttentionKernels attention;  ///< over float tiles
+  AttentionKernels
+      attention_bf16;  ///< over bfloat16 tiles where the CPU multiplies them; else the same as `attention`
 };
 
-/// The table of a level; the caller has checked that this CPU has it. Levels are nested: an entry with no kernel of its
-/// own is that of the level below.
+/// The table of a level; the caller has checked that this CPU has it. Levels are nested: an entry with no
+/// kernel of its own is that of the level below.
 const Table& table(IsaLevel level);
 
 }  // namespace millrace::kernels
