@@ -90,21 +90,6 @@ void decode_q8_k(const BlockQ8_K& b, float* y) {
   for (int i = 0; i < kSuperBlock; ++i) y[i] = b.d * static_cast<float>(b.qs[i]);
 }
 
-/// Error weights of a super-block.
-void error_weights(const float* x, const float* importance, float* w) {
-  float sum = 0;
-  for (int i = 0; i < kSuperBlock; ++i) sum += x[i] * x[i];
-  const float mean_square = sum / kSuperBlock;
-  if (importance) {
-    for (int i = 0; i < kSuperBlock; ++i) w[i] = importance[i] * std::sqrt(mean_square + x[i] * x[i]);
-  } else {
-    const float root = std::sqrt(mean_square);
-    for (int i = 0; i < kSuperBlock; ++i) w[i] = root + std::fabs(x[i]);
-  }
-}
-
-float inverse_or_zero(float x) { return x != 0 ? 1.0f / x : 0.0f; }
-
 /// Scales and offsets of the sub-blocks of an asymmetric format, as stored: d, dmin and their integer
 /// factors.
 template <int kSub>
@@ -211,7 +196,7 @@ void pack_k4_scales(const uint8_t* scale, const uint8_t* min, uint8_t* out) {
 
 void encode_q2_k(const float* x, BlockQ2_K& b, const float* importance) {
   float w[kSuperBlock];
-  error_weights(x, importance, w);
+  error_weights<kSuperBlock>(x, importance, w);
   AsymmetricScales<16> s;
   s.fit(x, w, 3, 15, 8);
   uint8_t codes[kSuperBlock];
@@ -224,7 +209,7 @@ void encode_q2_k(const float* x, BlockQ2_K& b, const float* importance) {
 
 void encode_q3_k(const float* x, BlockQ3_K& b, const float* importance) {
   float w[kSuperBlock];
-  error_weights(x, importance, w);
+  error_weights<kSuperBlock>(x, importance, w);
   SymmetricScales s;
   s.fit(x, w, -4, 3, -32, 8);
   uint8_t codes[kSuperBlock];
@@ -242,7 +227,7 @@ void encode_q3_k(const float* x, BlockQ3_K& b, const float* importance) {
 
 void encode_q4_k(const float* x, BlockQ4_K& b, const float* importance) {
   float w[kSuperBlock];
-  error_weights(x, importance, w);
+  error_weights<kSuperBlock>(x, importance, w);
   AsymmetricScales<32> s;
   s.fit(x, w, 15, 63, 10);
   uint8_t codes[kSuperBlock];
@@ -255,7 +240,7 @@ void encode_q4_k(const float* x, BlockQ4_K& b, const float* importance) {
 
 void encode_q5_k(const float* x, BlockQ5_K& b, const float* importance) {
   float w[kSuperBlock];
-  error_weights(x, importance, w);
+  error_weights<kSuperBlock>(x, importance, w);
   AsymmetricScales<32> s;
   s.fit(x, w, 31, 63, 8);
   uint8_t codes[kSuperBlock];
@@ -269,7 +254,7 @@ void encode_q5_k(const float* x, BlockQ5_K& b, const float* importance) {
 
 void encode_q6_k(const float* x, BlockQ6_K& b, const float* importance) {
   float w[kSuperBlock];
-  error_weights(x, importance, w);
+  error_weights<kSuperBlock>(x, importance, w);
   SymmetricScales s;
   s.fit(x, w, -32, 31, -128, 8);
   uint8_t codes[kSuperBlock];

@@ -69,6 +69,7 @@ uint8_t float_to_f8(float x, int mantissa_bits, int bias, float largest, uint8_t
   const auto sign = static_cast<uint8_t>(std::signbit(x) ? 0x80 : 0);
   if (std::isnan(x)) return sign | nan_code;
   const float magnitude = std::fabs(x);
+  if (magnitude == 0) return sign;
   if (magnitude >= largest) return sign | largest_code;
   int exponent;
   std::frexp(magnitude, &exponent);             // magnitude in [2^(exponent-1), 2^exponent)

@@ -27,6 +27,20 @@ inline int truncate(float value, int low, int high) {
 
 inline int clamp(int value, int low, int high) { return std::min(std::max(value, low), high); }
 
+inline float inverse_or_zero(float x) { return x != 0 ? 1.0f / x : 0.0f; }
+
+/// Error weights of `n` elements: the importance matrix when given; larger elements count more in any case,
+/// because their errors move a dot product most.
+template <int n>
+void error_weights(const float* x, const float* importance, float* w) {
+  float sum = 0;
+  for (int i = 0; i < n; ++i) sum += x[i] * x[i];
+  const float mean_square = sum / n;
+  const float root = std::sqrt(mean_square);
+  for (int i = 0; i < n; ++i)
+    w[i] = importance ? importance[i] * std::sqrt(mean_square + x[i] * x[i]) : root + std::fabs(x[i]);
+}
+
 /// Scale of a symmetric block: x ~ scale * code with code in [low, high]. The codes follow by rounding x /
 /// scale.
 template <int n>
