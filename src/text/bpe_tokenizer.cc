@@ -22,7 +22,8 @@ struct BpeScratch {
 };
 
 const PreRule& rule_of(const VocabularyData& data) {
-  const PreRule* rule = find_pre_rule(data.pre.empty() ? "default" : data.pre);
+  const std::string_view name = data.model == "gemma4" ? "gemma4" : data.pre.empty() ? "default" : data.pre;
+  const PreRule* rule = find_pre_rule(name);
   require(rule != nullptr, ErrorCode::kUnsupported,
           "{}: unknown pre-tokeniser \"{}\" (tokenizer.ggml.pre); the names known are those of llama-bpe, "
           "qwen2, gpt-2 "
@@ -34,7 +35,7 @@ const PreRule& rule_of(const VocabularyData& data) {
 class BpeTokenizer final : public BaseTokenizer {
  public:
   BpeTokenizer(VocabularyData data, const PreRule& rule)
-      : BaseTokenizer(std::move(data), {.bos = 11, .eos = 11, .add_bos = rule.add_bos}),
+      : BaseTokenizer(std::move(data), {.add_bos = rule.add_bos}),
         whole_words_(rule.whole_words),
         plain_utf8_(rule.plain_utf8),
         pre_(rule.patterns, data_.origin) {

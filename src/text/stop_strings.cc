@@ -21,7 +21,8 @@ std::string StopStrings::push(std::string_view text) {
     }
   }
   if (matched_ >= 0) {
-    std::string out = held_.substr(0, first + (keep_stop_ ? stops_[static_cast<size_t>(matched_)].size() : 0));
+    std::string out =
+        held_.substr(0, first + (keep_stop_ ? stops_[static_cast<size_t>(matched_)].size() : 0));
     held_.clear();
     return out;
   }

@@ -1,5 +1,5 @@
-// Stop strings in streamed text: text comes in as it is decoded, goes out as soon as it cannot become part of a stop
-// string any more.
+// Stop strings in streamed text: text comes in as it is decoded, goes out as soon as it cannot become part of
+// a stop string any more.
 #pragma once
 
 #include <string>

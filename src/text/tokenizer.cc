@@ -12,8 +12,8 @@ std::unique_ptr<Tokenizer> make_tokenizer(VocabularyData data) {
     Make make;
   };
   static constexpr Kind kKinds[] = {
-      {"llama", make_spm_tokenizer},
-      {"gpt2", make_bpe_tokenizer},
+      {"llama", make_spm_tokenizer},      {"gpt2", make_bpe_tokenizer},   {"gemma4", make_bpe_tokenizer},
+      {"bert", make_wordpiece_tokenizer}, {"t5", make_unigram_tokenizer}, {"rwkv", make_rwkv_tokenizer},
   };
   for (const Kind& kind : kKinds)
     if (kind.name == data.model) return kind.make(std::move(data));

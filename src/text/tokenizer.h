@@ -85,6 +85,8 @@ struct VocabularyData {
   std::vector<std::string> merges;  ///< "left right"
   std::optional<TokenId> bos, eos, eot, eom, unknown, separator, padding, mask, cls;
   std::optional<bool> add_bos, add_eos, add_space_prefix, remove_extra_whitespaces;
+  std::optional<bool> whitespace_as_suffix;  ///< "t5" only: the dummy space stands at the end
+  bool single_precision_scores = false;      ///< "t5" only: sums of scores in float, as SentencePiece does
   std::optional<bool> lowercase, strip_accents;  ///< "bert" only; lower-case unless told otherwise
   std::vector<uint8_t> precompiled_charsmap;
   std::string name,

@@ -60,6 +60,7 @@ VocabularyData vocabulary_from(const MetadataReader& metadata) {
   data.add_eos = metadata.find_bool(key("add_eos_token"));
   data.add_space_prefix = metadata.find_bool(key("add_space_prefix"));
   data.remove_extra_whitespaces = metadata.find_bool(key("remove_extra_whitespaces"));
+  data.whitespace_as_suffix = metadata.find_bool(key("treat_whitespace_as_suffix"));
   data.lowercase = metadata.find_bool(key("normalizer.lowercase"));
   data.strip_accents = metadata.find_bool(key("normalizer.strip_accents"));
   return data;
