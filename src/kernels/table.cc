@@ -3,11 +3,26 @@
 #include "kernels/tables.h"
 
 namespace millrace::kernels {
+namespace {
+
+Table make_table(IsaLevel level) {
+  Table t = scalar_table();
+  t.isa = level;
+#if defined(__x86_64__)
+  if (level >= IsaLevel::kAvx2) fill_avx2(t);
+  if (level >= IsaLevel::kAvx512) fill_avx512(t);
+  if (level >= IsaLevel::kAvx512 && cpu_features().avx512_bf16) fill_avx512bf16(t);
+#endif
+  return t;
+}
+
+}  // namespace
 
 const Table& table(IsaLevel level) {
-  static const Table scalar = scalar_table();
-  (void)level;
-  return scalar;
+  static const Table scalar = make_table(IsaLevel::kScalar);
+  static const Table avx2 = make_table(IsaLevel::kAvx2);
+  static const Table avx512 = make_table(IsaLevel::kAvx512);
+  return level == IsaLevel::kAvx512 ? avx512 : level == IsaLevel::kAvx2 ? avx2 : scalar;
 }
 
 }  // namespace millrace::kernels

@@ -9,4 +9,11 @@ namespace millrace::kernels {
 Table scalar_table();
 AttentionKernels scalar_attention();
 
+#if defined(__x86_64__)
+// Each replaces the entries it has something faster for.
+void fill_avx2(Table& table);
+void fill_avx512(Table& table);
+void fill_avx512bf16(Table& table);
+#endif
+
 }  // namespace millrace::kernels

@@ -1,0 +1,233 @@
+// The attention panel over vectors; include after vector_*.h and math.inl.h. `Dot` gives the two products;
+// what lies between them is here. Every (row, token) score is one chain of multiply-adds over the key's
+// dimensions in order and every (row, dimension) output one over the tokens, whatever the number of rows and
+// tiles handled together.
+#pragma once
+
+#include "kernels/attention.h"
+
+namespace millrace::kernels {
+namespace {
+
+constexpr int kTileVectors = kTokenTile / kLanes;
+
+/// Turns the scores of one row into weights in place. Returns what the row's earlier sum and output shrink
+/// by. `rounded(w)` is w as the second product will see it, so that the weights that are summed are those
+/// that are used.
+template <typename Rounding>
+inline float weigh_row(const AttentionPanel& p, int32_t row, Rounding&& rounded) {
+  float* scores = p.scratch + row * kChunkTokens;
+  const int32_t tokens = p.num_tiles * kTokenTile;
+  const int32_t begin = p.begin[row], end = p.end[row];
+  const bool masked = begin > 0 || end < tokens;
+  const F cap = set(p.softcap), inverse_cap = set(p.softcap != 0.0f ? 1.0f / p.softcap : 0.0f);
+  F highest = set(p.maximum[row]);
+  for (int32_t t = 0; t < tokens; t += kLanes) {
+    F s = load(scores + t);
+    const float* k_scale = p.k_scale[t / kTokenTile];
+    if (k_scale) s = mul(s, load(k_scale + t % kTokenTile));
+    if (p.softcap != 0.0f) s = mul(cap, hyperbolic_tangent(mul(s, inverse_cap)));
+    if (p.alibi_slope) {
+      const F distance = sub(set(p.alibi_distance[row] - static_cast<float>(t)), lane_numbers());
+      s = fnma(set(p.alibi_slope[row]), distance, s);
+    }
+    if (masked) s = keep_lanes(s, begin - t, end - t);
+    store(scores + t, s);
+    highest = larger(s, highest);
+  }
+  const float maximum = largest(highest);
+  const F shift = set(maximum);
+  F sum = set(0.0f);
+  for (int32_t t = 0; t < tokens; t += kLanes) {
+    F w = exponential(sub(load(scores + t), shift));
+    const float* v_scale = p.v_scale[t / kTokenTile];
+    if (v_scale) {
+      sum = add(sum, w);
+      w = mul(w, load(v_scale + t % kTokenTile));
+    } else {
+      w = rounded(w);
+      sum = add(sum, w);
+    }
+    store(scores + t, w);
+  }
+  float correction[kLanes];
+  store(correction, exponential(set(p.maximum[row] - maximum)));
+  p.maximum[row] = maximum;
+  p.sum[row] = p.sum[row] * correction[0] + total(sum);
+  return correction[0];
+}
+
+/// Products over float tiles.
+struct FloatDot {
+  static F rounded(F w) { return w; }
+  template <int R>
+  static void prepare_weights(const AttentionPanel&) {}
+
+  template <int R, int T>
+  static inline void score_tiles(const AttentionPanel& p, int32_t tile) {
+    F sum[R][T * kTileVectors];
+    for (int r = 0; r < R; ++r)
+      for (int t = 0; t < T * kTileVectors; ++t) sum[r][t] = set(0.0f);
+    const auto* q = static_cast<const float*>(p.q);
+    const float* k[T];
+    for (int t = 0; t < T; ++t) k[t] = static_cast<const float*>(p.k[tile + t]);
+    for (int32_t d = 0; d < p.key_dim; ++d) {
+      F x[T * kTileVectors];
+      for (int t = 0; t < T * kTileVectors; ++t)
+        x[t] = load(k[t / kTileVectors] + d * kTokenTile + t % kTileVectors * kLanes);
+      for (int r = 0; r < R; ++r) {
+        const F y = set(q[r * p.q_stride + d]);
+        for (int t = 0; t < T * kTileVectors; ++t) sum[r][t] = fma(x[t], y, sum[r][t]);
+      }
+    }
+    for (int r = 0; r < R; ++r)
+      for (int t = 0; t < T * kTileVectors; ++t)
+        store(p.scratch + r * kChunkTokens + tile * kTokenTile + t * kLanes, sum[r][t]);
+  }
+
+  template <int R, int D>
+  static inline void value_vectors(const AttentionPanel& p, const float* correction, int32_t d) {
+    F sum[R][D];
+    for (int r = 0; r < R; ++r)
+      for (int i = 0; i < D; ++i)
+        sum[r][i] = mul(load(p.accumulator + r * p.value_dim + d + i * kLanes), set(correction[r]));
+    for (int32_t tile = 0; tile < p.num_tiles; ++tile) {
+      const float* v = static_cast<const float*>(p.v[tile]) + d;
+      const float* w = p.scratch + tile * kTokenTile;
+      for (int t = 0; t < kTokenTile; ++t) {
+        F x[D];
+        for (int i = 0; i < D; ++i) x[i] = load(v + static_cast<int64_t>(t) * p.value_dim + i * kLanes);
+        for (int r = 0; r < R; ++r) {
+          const F y = set(w[r * kChunkTokens + t]);
+          for (int i = 0; i < D; ++i) sum[r][i] = fma(x[i], y, sum[r][i]);
+        }
+      }
+    }
+    for (int r = 0; r < R; ++r)
+      for (int i = 0; i < D; ++i) store(p.accumulator + r * p.value_dim + d + i * kLanes, sum[r][i]);
+  }
+};
+
+/// Vectors of sums that fit the registers beside the operands: 24 of 32, or 12 of 16.
+constexpr int kSumVectors = kLanes == 16 ? 24 : 12;
+constexpr int at_once(int rows, int vectors_each) {
+  const int fit = kSumVectors / (rows * vectors_each);
+  return fit >= 4 ? 4 : fit >= 2 ? 2 : 1;
+}
+
+template <typename Dot, int R>
+inline void attend_rows(const AttentionPanel& p) {
+  constexpr int T = at_once(R, kTileVectors);
+  int32_t tile = 0;
+  for (; tile + T <= p.num_tiles; tile += T) Dot::template score_tiles<R, T>(p, tile);
+  for (; tile < p.num_tiles; ++tile) Dot::template score_tiles<R, 1>(p, tile);
+  float correction[R];
+  for (int r = 0; r < R; ++r) correction[r] = weigh_row(p, r, Dot::rounded);
+  Dot::template prepare_weights<R>(p);
+  constexpr int D = at_once(R, 1);
+  int32_t d = 0;
+  for (; d + D * kLanes <= p.value_dim; d += D * kLanes) Dot::template value_vectors<R, D>(p, correction, d);
+  for (; d < p.value_dim; d += kLanes) Dot::template value_vectors<R, 1>(p, correction, d);
+}
+
+template <typename Dot>
+void attend_panel(const AttentionPanel& p) {
+  switch (p.rows) {
+    case 1:
+      return attend_rows<Dot, 1>(p);
+    case 2:
+      return attend_rows<Dot, 2>(p);
+    case 3:
+      return attend_rows<Dot, 3>(p);
+    case 4:
+      return attend_rows<Dot, 4>(p);
+    case 5:
+      return attend_rows<Dot, 5>(p);
+    default:
+      return attend_rows<Dot, 6>(p);
+  }
+}
+
+inline void prepare_query_f32(void* out, const float* q, float scale, int64_t n) {
+  auto* to = static_cast<float*>(out);
+  const F s = set(scale);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(to + i, mul(load(q + i), s));
+  if (i < n) store_some(to + i, mul(load_some(q + i, n - i, set(0.0f)), s), n - i);
+}
+
+/// `convert(from, even, odd)` reads kLanes pairs; `bytes` of one pair.
+template <typename Convert>
+inline void expand_pairs(void* out, const void* in, int64_t pairs, int64_t width, int64_t bytes,
+                         Convert&& convert) {
+  auto* to = static_cast<float*>(out);
+  const auto* from = static_cast<const uint8_t*>(in);
+  for (int64_t pair = 0; pair < pairs; ++pair)
+    for (int64_t i = 0; i < width; i += kLanes) {
+      F even, odd;
+      convert(from + (pair * width + i) * bytes, even, odd);
+      store(to + 2 * pair * width + i, even);
+      store(to + (2 * pair + 1) * width + i, odd);
+    }
+}
+
+inline void expand_bf16_f32(void* out, const void* in, int64_t pairs, int64_t width) {
+  expand_pairs(out, in, pairs, width, 4, [](const uint8_t* from, F& even, F& odd) {
+    const I both = load_i32(from);
+    even = bits_as_float(shift_left<16>(both));
+    odd = bits_as_float(mask_bits(both, 0xffff0000u));
+  });
+}
+
+inline void expand_int8_f32(void* out, const void* in, int64_t pairs, int64_t width) {
+  expand_pairs(out, in, pairs, width, 2, [](const uint8_t* from, F& even, F& odd) {
+    const I both = load_i16(from);
+    even = to_float(shift_right<24>(shift_left<24>(both)));
+    odd = to_float(shift_right<8>(both));
+  });
+}
+
+/// Scale and offset, bfloat16 each, of kLanes tokens.
+inline void load_scale_offset(const void* groups, F& scale, F& offset) {
+  const I both = load_i32(groups);
+  scale = bits_as_float(shift_left<16>(both));
+  offset = bits_as_float(mask_bits(both, 0xffff0000u));
+}
+
+inline void set_scale_offset(const uint16_t* group, F& scale, F& offset) {
+  scale = bits_as_float(shift_left<16>(set_i32(group[0])));
+  offset = bits_as_float(shift_left<16>(set_i32(group[1])));
+}
+
+inline void expand_int4_k_f32(void* out, const void* in, const void* groups, int64_t key_dim) {
+  auto* to = static_cast<float*>(out);
+  const auto* from = static_cast<const uint8_t*>(in);
+  const auto* group = static_cast<const uint16_t*>(groups);
+  for (int64_t d = 0; d < key_dim; d += 2)
+    for (int64_t t = 0; t < kTokenTile; t += kLanes) {
+      F scale, offset;
+      load_scale_offset(group + (d / 32 * kTokenTile + t) * 2, scale, offset);
+      const I both = load_u8(from + d / 2 * kTokenTile + t);
+      store(to + d * kTokenTile + t, fma(to_float(mask_bits(both, 15)), scale, offset));
+      store(to + (d + 1) * kTokenTile + t, fma(to_float(shift_right<4>(both)), scale, offset));
+    }
+}
+
+inline void expand_int4_v_f32(void* out, const void* in, const void* groups, int64_t value_dim) {
+  auto* to = static_cast<float*>(out);
+  const auto* from = static_cast<const uint8_t*>(in);
+  const auto* group = static_cast<const uint16_t*>(groups);
+  const int64_t per_token = (value_dim + 31) / 32;
+  for (int64_t t = 0; t < kTokenTile; t += 2)
+    for (int64_t d = 0; d < value_dim; d += kLanes) {
+      F scale, offset;
+      const I both = load_u8(from + t / 2 * value_dim + d);
+      set_scale_offset(group + (t * per_token + d / 32) * 2, scale, offset);
+      store(to + t * value_dim + d, fma(to_float(mask_bits(both, 15)), scale, offset));
+      set_scale_offset(group + ((t + 1) * per_token + d / 32) * 2, scale, offset);
+      store(to + (t + 1) * value_dim + d, fma(to_float(shift_right<4>(both)), scale, offset));
+    }
+}
+
+}  // namespace
+}  // namespace millrace::kernels

@@ -1,0 +1,162 @@
+// Attention over bfloat16 tiles: one instruction multiplies 32 pairs of K or V and adds them to 16 sums.
+#include "kernels/tables.h"
+
+// Each of these is written in the words of the one before.
+// clang-format off
+#include "kernels/x86/vector_avx512.h"
+#include "kernels/x86/math.inl.h"
+#include "kernels/x86/attention.inl.h"
+// clang-format on
+
+namespace millrace::kernels {
+namespace {
+
+inline __m512bh as_bf16(__m512i x) { return reinterpret_cast<__m512bh>(x); }
+inline __m256i as_integers(__m256bh x) { return reinterpret_cast<__m256i>(x); }
+inline __m512i as_integers(__m512bh x) { return reinterpret_cast<__m512i>(x); }
+inline int32_t pair_at(const uint16_t* p) {
+  int32_t pair;
+  __builtin_memcpy(&pair, p, sizeof pair);
+  return pair;
+}
+inline void keep_bf16(void* to, F x) {
+  _mm256_storeu_si256(static_cast<__m256i*>(to), as_integers(_mm512_cvtneps_pbh(x)));
+}
+
+struct Bf16Dot {
+  /// The second product reads weights as bfloat16.
+  static F rounded(F w) {
+    return _mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_cvtepu16_epi32(as_integers(_mm512_cvtneps_pbh(w))), 16));
+  }
+
+  /// The weights of row r, as bfloat16, take the first half of its scratch.
+  template <int R>
+  static inline void prepare_weights(const AttentionPanel& p) {
+    for (int r = 0; r < R; ++r) {
+      float* row = p.scratch + r * kChunkTokens;
+      for (int32_t t = 0; t < p.num_tiles * kTokenTile; t += kLanes)
+        keep_bf16(reinterpret_cast<uint16_t*>(row) + t, load(row + t));
+    }
+  }
+
+  template <int R, int T>
+  static inline void score_tiles(const AttentionPanel& p, int32_t tile) {
+    F sum[R][T];
+    for (int r = 0; r < R; ++r)
+      for (int t = 0; t < T; ++t) sum[r][t] = set(0.0f);
+    const auto* q = static_cast<const uint16_t*>(p.q);
+    const uint16_t* k[T];
+    for (int t = 0; t < T; ++t) k[t] = static_cast<const uint16_t*>(p.k[tile + t]);
+    for (int32_t d = 0; d < p.key_dim; d += 2) {
+      __m512bh x[T];
+      for (int t = 0; t < T; ++t) x[t] = as_bf16(load_i32(k[t] + d * kTokenTile));
+      for (int r = 0; r < R; ++r) {
+        const __m512bh y = as_bf16(set_i32(pair_at(q + r * p.q_stride + d)));
+        for (int t = 0; t < T; ++t) sum[r][t] = _mm512_dpbf16_ps(sum[r][t], x[t], y);
+      }
+    }
+    for (int r = 0; r < R; ++r)
+      for (int t = 0; t < T; ++t) store(p.scratch + r * kChunkTokens + (tile + t) * kTokenTile, sum[r][t]);
+  }
+
+  template <int R, int D>
+  static inline void value_vectors(const AttentionPanel& p, const float* correction, int32_t d) {
+    F sum[R][D];
+    for (int r = 0; r < R; ++r)
+      for (int i = 0; i < D; ++i)
+        sum[r][i] = mul(load(p.accumulator + r * p.value_dim + d + i * kLanes), set(correction[r]));
+    for (int32_t tile = 0; tile < p.num_tiles; ++tile) {
+      const uint16_t* v = static_cast<const uint16_t*>(p.v[tile]) + d * 2;
+      const auto* w = reinterpret_cast<const uint16_t*>(p.scratch) + tile * kTokenTile;
+      for (int t = 0; t < kTokenTile; t += 2) {
+        __m512bh x[D];
+        for (int i = 0; i < D; ++i)
+          x[i] = as_bf16(load_i32(v + static_cast<int64_t>(t) * p.value_dim + i * 2 * kLanes));
+        for (int r = 0; r < R; ++r) {
+          const __m512bh y = as_bf16(set_i32(pair_at(w + r * 2 * kChunkTokens + t)));
+          for (int i = 0; i < D; ++i) sum[r][i] = _mm512_dpbf16_ps(sum[r][i], x[i], y);
+        }
+      }
+    }
+    for (int r = 0; r < R; ++r)
+      for (int i = 0; i < D; ++i) store(p.accumulator + r * p.value_dim + d + i * kLanes, sum[r][i]);
+  }
+};
+
+void prepare_query_bf16(void* out, const float* q, float scale, int64_t n) {
+  auto* to = static_cast<uint16_t*>(out);
+  const F s = set(scale);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) keep_bf16(to + i, mul(load(q + i), s));
+  if (i < n) {
+    const F x = mul(load_some(q + i, n - i, set(0.0f)), s);
+    _mm256_mask_storeu_epi16(to + i, first(n - i), as_integers(_mm512_cvtneps_pbh(x)));
+  }
+}
+
+void copy_bf16(void* out, const void* in, int64_t pairs, int64_t width) {
+  __builtin_memcpy(out, in, static_cast<size_t>(pairs * width * 4));
+}
+
+/// Integers up to 127 are exact in bfloat16; the order stays.
+void expand_int8_bf16(void* out, const void* in, int64_t pairs, int64_t width) {
+  auto* to = static_cast<uint16_t*>(out);
+  const auto* from = static_cast<const int8_t*>(in);
+  for (int64_t i = 0; i < pairs * width * 2; i += 32) {
+    const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i));
+    const F low = to_float(_mm512_cvtepi8_epi32(_mm256_castsi256_si128(bytes)));
+    const F high = to_float(_mm512_cvtepi8_epi32(_mm256_extracti128_si256(bytes, 1)));
+    _mm512_storeu_si512(to + i, as_integers(_mm512_cvtne2ps_pbh(high, low)));
+  }
+}
+
+/// Sixteen pairs (even, odd) of floats as bfloat16 pairs.
+inline void store_pairs(uint16_t* to, F even, F odd) {
+  const I low = _mm512_cvtepu16_epi32(as_integers(_mm512_cvtneps_pbh(even)));
+  const I high = _mm512_cvtepu16_epi32(as_integers(_mm512_cvtneps_pbh(odd)));
+  _mm512_storeu_si512(to, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+}
+
+void expand_int4_k_bf16(void* out, const void* in, const void* groups, int64_t key_dim) {
+  auto* to = static_cast<uint16_t*>(out);
+  const auto* from = static_cast<const uint8_t*>(in);
+  const auto* group = static_cast<const uint16_t*>(groups);
+  for (int64_t d = 0; d < key_dim; d += 2) {
+    F scale, offset;
+    load_scale_offset(group + d / 32 * kTokenTile * 2, scale, offset);
+    const I both = load_u8(from + d / 2 * kTokenTile);
+    store_pairs(to + d * kTokenTile, fma(to_float(mask_bits(both, 15)), scale, offset),
+                fma(to_float(shift_right<4>(both)), scale, offset));
+  }
+}
+
+void expand_int4_v_bf16(void* out, const void* in, const void* groups, int64_t value_dim) {
+  auto* to = static_cast<uint16_t*>(out);
+  const auto* from = static_cast<const uint8_t*>(in);
+  const auto* group = static_cast<const uint16_t*>(groups);
+  const int64_t per_token = (value_dim + 31) / 32;
+  for (int64_t t = 0; t < kTokenTile; t += 2)
+    for (int64_t d = 0; d < value_dim; d += kLanes) {
+      F scale[2], offset[2];
+      for (int i = 0; i < 2; ++i)
+        set_scale_offset(group + ((t + i) * per_token + d / 32) * 2, scale[i], offset[i]);
+      const I both = load_u8(from + t / 2 * value_dim + d);
+      store_pairs(to + (t / 2 * value_dim + d) * 2, fma(to_float(mask_bits(both, 15)), scale[0], offset[0]),
+                  fma(to_float(shift_right<4>(both)), scale[1], offset[1]));
+    }
+}
+
+}  // namespace
+
+void fill_avx512bf16(Table& t) {
+  t.attention_bf16 = {true,
+                      attend_panel<Bf16Dot>,
+                      prepare_query_bf16,
+                      copy_bf16,
+                      expand_int8_bf16,
+                      expand_int4_k_bf16,
+                      expand_int4_v_bf16};
+}
+
+}  // namespace millrace::kernels
