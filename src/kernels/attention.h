@@ -18,12 +18,12 @@ namespace millrace::kernels {
 inline constexpr int32_t kTokenTile = 16;  ///< tokens in a tile
 inline constexpr int32_t kChunkTiles = 4;  ///< tiles between two updates of the running maximum
 inline constexpr int32_t kChunkTokens = kTokenTile * kChunkTiles;
-inline constexpr int32_t kPanelRows = 6;  ///< query rows that share the loads of a chunk
+inline constexpr int32_t kAttentionRows = 6;  ///< query rows that share the loads of a chunk
 
 /// "No key yet": finite, so that differences of two of them are zero and not NaN.
 inline constexpr float kNoMaximum = -1e30f;
 
-/// Up to kPanelRows query rows against one chunk. A row's arithmetic depends on its own q, range and state
+/// Up to kAttentionRows query rows against one chunk. A row's arithmetic depends on its own q, range and state
 /// only: rows may be grouped in any way, and tiles without a visible key may be left out, without changing a
 /// bit.
 struct AttentionPanel {
@@ -45,7 +45,7 @@ struct AttentionPanel {
   float* maximum;                     ///< [rows] running state of the online softmax
   float* sum;                         ///< [rows]
   float* accumulator;                 ///< [rows, value_dim]
-  float* scratch;                     ///< [kPanelRows * kChunkTokens]
+  float* scratch;                     ///< [kAttentionRows * kChunkTokens]
 };
 
 /// How cached elements are stored; ops maps its KvFormat to one.

@@ -21,7 +21,7 @@ using kernels::AttentionPanel;
 using kernels::kChunkTiles;
 using kernels::kChunkTokens;
 using kernels::kNoMaximum;
-using kernels::kPanelRows;
+using kernels::kAttentionRows;
 using kernels::kTokenTile;
 
 constexpr int32_t kSplitTokens = 512;
@@ -111,11 +111,11 @@ Scratch allocate_scratch(const Job& job) {
   s.q = arena.allocate<std::byte>(kUnitRows * job.layout.stored_key_dim * job.element_bytes);
   s.total = allocate_state(arena, kUnitRows, job.layout.stored_value_dim);
   s.part = allocate_state(arena, kUnitRows, job.layout.stored_value_dim);
-  s.begin = arena.allocate<int32_t>(kPanelRows);
-  s.end = arena.allocate<int32_t>(kPanelRows);
-  s.slope = arena.allocate<float>(kPanelRows);
-  s.distance = arena.allocate<float>(kPanelRows);
-  s.scores = arena.allocate<float>(kPanelRows * kChunkTokens);
+  s.begin = arena.allocate<int32_t>(kAttentionRows);
+  s.end = arena.allocate<int32_t>(kAttentionRows);
+  s.slope = arena.allocate<float>(kAttentionRows);
+  s.distance = arena.allocate<float>(kAttentionRows);
+  s.scores = arena.allocate<float>(kAttentionRows * kChunkTokens);
   s.tiles = arena.allocate<std::byte>(job.expands ? kChunkTiles * expanded_tile_bytes(job) : 0);
   return s;
 }
@@ -238,8 +238,8 @@ void attend_chunk(const Job& job, const AttentionSequence& s, const Unit& unit, 
   panel.softcap = job.options.softcap;
   panel.scratch = scratch.scores;
   const int32_t rows = unit.row_end - unit.row_begin;
-  for (int32_t first = 0; first < rows; first += kPanelRows) {
-    panel.rows = std::min(kPanelRows, rows - first);
+  for (int32_t first = 0; first < rows; first += kAttentionRows) {
+    panel.rows = std::min(kAttentionRows, rows - first);
     bool any = false;
     for (int32_t r = 0; r < panel.rows; ++r) {
       const int32_t row = unit.row_begin + first + r;
