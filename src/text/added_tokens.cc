@@ -8,17 +8,10 @@
 namespace millrace::text {
 namespace {
 
-/// Whether the character at `at` (or before it) belongs to a word: \w of the published implementation.
-bool is_word_class(uint16_t classes, uint32_t c) {
-  using namespace unicode;
-  return (classes & (kLetter | kMark | kDigit)) != 0 || c == '_' || c == 0x203f || c == 0x2040;
-}
-
 bool word_at(std::string_view text, size_t at) {
   if (at >= text.size()) return false;
   size_t end = at;
-  const uint32_t c = utf8::next(text, end);
-  return is_word_class(unicode::classes(c), c);
+  return unicode::is_word(utf8::next(text, end));
 }
 
 size_t previous(std::string_view text, size_t at) {

@@ -116,9 +116,9 @@ class ThousandsStage final : public PreStage {
  private:
   /// Whether the character at `at` is in \w, so that no \b stands before it.
   static bool continues_word(std::string_view text, size_t at) {
-    return text[at] == '_' ||
-           (unicode::step(text, at).classes & (unicode::kLetter | unicode::kNumber | unicode::kMark)) != 0;
+    return unicode::is_word(utf8::next(text, at));
   }
+
   Form form_;
 };
 

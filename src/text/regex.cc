@@ -30,25 +30,91 @@ struct MatchState {
   }
 };
 
-/// PCRE2 calls more than White_Space a space (U+180E), and so would split where the published tokenizers do
-/// not.
-std::string with_unicode_space(std::string_view pattern) {
+/// Long names of general categories, which PCRE2 knows by their short ones only.
+constexpr std::pair<std::string_view, std::string_view> kCategoryNames[] = {
+    {"Letter", "L"},
+    {"Lowercase_Letter", "Ll"},
+    {"Uppercase_Letter", "Lu"},
+    {"Titlecase_Letter", "Lt"},
+    {"Modifier_Letter", "Lm"},
+    {"Other_Letter", "Lo"},
+    {"Mark", "M"},
+    {"Nonspacing_Mark", "Mn"},
+    {"Number", "N"},
+    {"Decimal_Number", "Nd"},
+    {"Punctuation", "P"},
+    {"Punct", "P"},
+    {"Symbol", "S"},
+    {"Math_Symbol", "Sm"},
+    {"Currency_Symbol", "Sc"},
+    {"Separator", "Z"},
+    {"Space_Separator", "Zs"},
+    {"Other", "C"},
+    {"Control", "Cc"},
+    {"Space", "White_Space"},
+};
+
+/// The name inside \p{...}: PCRE2 takes a script's name for its extensions, published tokenizers for the
+/// script.
+std::string property_name(std::string_view name, bool scripts) {
+  std::string out;
+  if (!name.empty() && name[0] == '^') {
+    out += '^';
+    name.remove_prefix(1);
+  }
+  for (const auto& [full, brief] : kCategoryNames)
+    if (full == name) return out.append(brief);
+  const bool plain = name.size() > 2 && name.find_first_of(":=_&") == std::string_view::npos;
+  if (scripts && plain && name != "Any") out += "sc:";
+  return out.append(name);
+}
+
+#define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+
+/// The pattern in PCRE2's words. `\s`, `\w` and `\b` are spelt out, because PCRE2 calls more than White_Space
+/// a space (U+180E) and marks no part of words, and so would cut where the published tokenizers do not.
+std::string translate(std::string_view pattern, bool scripts) {
   std::string out;
   out.reserve(pattern.size() * 2);
+  bool in_class = false;
   for (size_t i = 0; i < pattern.size(); ++i) {
     if (pattern[i] != '\\' || i + 1 == pattern.size()) {
+      if (pattern[i] == '[')
+        in_class = true;
+      else if (pattern[i] == ']')
+        in_class = false;
       out += pattern[i];
       continue;
     }
     const char next = pattern[++i];
+    const size_t close = pattern.find('}', i);
     if (next == 's')
       out += "\\p{White_Space}";
     else if (next == 'S')
       out += "\\P{White_Space}";
-    else
+    else if (next == 'w')
+      out += in_class ? WORD : "[" WORD "]";
+    else if (next == 'W' && !in_class)
+      out += "[^" WORD "]";
+    else if (next == 'b' && !in_class)
+      out += "(?:(?<=[" WORD "])(?![" WORD "])|(?<![" WORD "])(?=[" WORD "]))";
+    else if ((next == 'p' || next == 'P') && i + 1 < pattern.size() && pattern[i + 1] == '{' &&
+             close != std::string_view::npos) {
+      ((out += '\\') += next) += '{';
+      out += property_name(pattern.substr(i + 2, close - i - 2), scripts);
+      out += '}';
+      i = close;
+    } else {
       (out += '\\') += next;
+    }
   }
   return out;
+}
+
+pcre2_code* compile(const std::string& source, int& error, PCRE2_SIZE& offset) {
+  return pcre2_compile(reinterpret_cast<PCRE2_SPTR>(source.data()), source.size(),
+                       PCRE2_UTF | PCRE2_UCP | PCRE2_DOLLAR_ENDONLY | PCRE2_NEVER_BACKSLASH_C, &error,
+                       &offset, nullptr);
 }
 
 }  // namespace
@@ -61,12 +127,11 @@ struct Regex::Code {
 
 Regex::Regex(std::string_view pattern, const std::string& origin) : code_(std::make_unique<Code>()) {
   code_->pattern = std::string(pattern);
-  const std::string source = with_unicode_space(pattern);
   int error = 0;
   PCRE2_SIZE offset = 0;
-  code_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(source.data()), source.size(),
-                              PCRE2_UTF | PCRE2_UCP | PCRE2_DOLLAR_ENDONLY | PCRE2_NEVER_BACKSLASH_C, &error,
-                              &offset, nullptr);
+  // A plain property name is first taken for a script, then as PCRE2 understands it.
+  code_->code = compile(translate(pattern, true), error, offset);
+  if (code_->code == nullptr) code_->code = compile(translate(pattern, false), error, offset);
   if (code_->code == nullptr) {
     PCRE2_UCHAR message[160] = {};
     pcre2_get_error_message(error, message, sizeof(message));

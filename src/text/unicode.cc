@@ -32,6 +32,10 @@ constexpr Range kBertIdeographs[] = {
     {0x2a700, 0x2b73f}, {0x2b740, 0x2b81f}, {0x2b920, 0x2ceaf}, {0x2f800, 0x2fa1f},
 };
 
+/// Symbols with the property Alphabetic: letters in circles and squares.
+constexpr Range kAlphabeticSymbols[] = {
+    {0x24b6, 0x24e9}, {0x1f130, 0x1f149}, {0x1f150, 0x1f169}, {0x1f170, 0x1f189}};
+
 template <size_t N>
 bool contains(const Range (&ranges)[N], uint32_t c) {
   const Range* it = std::upper_bound(std::begin(ranges), std::end(ranges), c,
@@ -107,6 +111,17 @@ bool is_whitespace(uint32_t c) {
   return (c >= 0x09 && c <= 0x0d) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 ||
          (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f ||
          c == 0x3000;
+}
+
+bool is_word(uint32_t c) {
+  if (c < 0x80) return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+  const uint16_t mask = classes(c);
+  if ((mask & (kLetter | kMark | kDigit)) != 0) return true;
+  if ((mask & kNumber) != 0)
+    return utf8proc_category(static_cast<utf8proc_int32_t>(c)) == UTF8PROC_CATEGORY_NL;
+  if ((mask & kPunctuation) != 0)
+    return utf8proc_category(static_cast<utf8proc_int32_t>(c)) == UTF8PROC_CATEGORY_PC;
+  return contains(kAlphabeticSymbols, c);
 }
 
 bool is_han(uint32_t c) { return c >= 0x2e80 && contains(kHanRanges, c); }

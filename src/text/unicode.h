@@ -34,6 +34,9 @@ uint16_t classes(uint32_t code_point);
 
 bool is_whitespace(uint32_t code_point);
 bool is_han(uint32_t code_point);
+/// \w of the published tokenizers' regular expressions: Alphabetic, marks, decimal digits, connector
+/// punctuation.
+bool is_word(uint32_t code_point);
 /// CJK ideographs as BERT's normaliser counts them (it puts spaces around each).
 bool is_bert_ideograph(uint32_t code_point);
 
