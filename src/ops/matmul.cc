@@ -2,100 +2,210 @@
 #include "ops/matmul.h"
 
 #include <algorithm>
-#include <cmath>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <string>
 #include <vector>
 
 #include "core/error.h"
-#include "quant/traits.h"
 
 namespace millrace::ops {
 namespace {
 
-constexpr int64_t kTileRows = 16;
+using kernels::kMatmulRows;
 
-/// Sixteen running sums, so that the order of additions is fixed and the compiler may keep them in registers.
-float dot(const float* a, const float* b, int64_t n) {
-  float sums[16] = {};
-  int64_t i = 0;
-  for (; i + 16 <= n; i += 16)
-    for (int j = 0; j < 16; ++j) sums[j] += a[i + j] * b[i + j];
-  for (int j = 0; i < n; ++i, ++j) sums[j] += a[i] * b[i];
-  for (int width = 8; width > 0; width /= 2)
-    for (int j = 0; j < width; ++j) sums[j] += sums[j + width];
-  return sums[0];
+/// Tokens that a unit of work takes at a time: their activations (two bytes a column and token) stay in the
+/// second cache while the panels of the unit pass.
+constexpr int64_t kTokenChunk = 96;
+constexpr int64_t kUnitPanels = 8;
+/// For few tokens a unit is a stretch of memory, long enough for prefetching to run.
+constexpr int64_t kUnitBytes = 192 * 1024;
+/// Up to this many tokens the results of a whole unit are finished together.
+constexpr int64_t kFewTokens = 8;
+
+bool is_gated(const Epilogue& e) {
+  return e.kind == Epilogue::Kind::kSwiGlu || e.kind == Epilogue::Kind::kGeGluTanh;
 }
 
-float silu(float x) { return x / (1.0f + std::exp(-x)); }
-float gelu_tanh(float x) {
-  return 0.5f * x * (1.0f + std::tanh(0.7978845608028654f * (x + 0.044715f * x * x * x)));
-}
+/// A thread's memory: unpacked weights for the kernels, and results before their epilogue.
+struct Scratch {
+  AlignedBuffer kernel{kernels::kMatmulScratchBytes};
+  AlignedBuffer results[2];
 
-bool is_gated(const Epilogue& epilogue) {
-  return epilogue.kind == Epilogue::Kind::kSwiGlu || epilogue.kind == Epilogue::Kind::kGeGluTanh;
-}
-
-/// The rows [begin, end) of w times the tokens [first, last) of x, into out [token - first, row - begin].
-struct RowTile {
-  std::vector<float> decoded;
-  std::vector<float> results[2];
+  float* result(int which, int64_t floats) {
+    AlignedBuffer& buffer = results[which];
+    const auto bytes = static_cast<size_t>(floats) * sizeof(float);
+    if (buffer.size() < bytes) buffer = AlignedBuffer(bytes);
+    return buffer.as<float>();
+  }
 };
 
-void multiply_rows(const PackedMatrix& w, const MatmulInput& x, int64_t begin, int64_t end, int64_t first,
-                   int64_t last, std::vector<float>& decoded, std::vector<float>& out) {
-  const quant::Traits& traits = quant::traits(w.source_type_);
-  const auto row_bytes =
-      static_cast<size_t>(w.cols_ / traits.block_elements) * static_cast<size_t>(traits.block_bytes);
-  decoded.resize(static_cast<size_t>(w.cols_));
-  out.resize(static_cast<size_t>((last - first) * kTileRows));
-  for (int64_t row = begin; row < end; ++row) {
-    traits.decode(w.data_.data() + static_cast<size_t>(row) * row_bytes, decoded.data(), w.cols_);
-    for (int64_t t = first; t < last; ++t)
-      out[static_cast<size_t>((t - first) * kTileRows + row - begin)] =
-          dot(decoded.data(), x.f32 + t * x.stride, w.cols_);
-  }
+Scratch& thread_scratch() {
+  thread_local Scratch scratch;
+  return scratch;
 }
 
-void store_rows(const PackedMatrix& w, int64_t begin, int64_t end, int64_t first, int64_t last,
-                const float* results, const float* up, float* y, int64_t y_stride, const Epilogue& e) {
-  const int64_t half = w.rows_ / 2;
-  for (int64_t t = first; t < last; ++t) {
-    for (int64_t row = begin; row < end; ++row) {
-      const int64_t at = (t - first) * kTileRows + row - begin;
-      float value = results[at] * e.scale + (e.bias ? e.bias[row] : 0.0f);
-      float& target = y[t * y_stride + row];
-      switch (e.kind) {
-        case Epilogue::Kind::kStore:
-          target = value;
-          break;
-        case Epilogue::Kind::kAdd:
-          target += value;
-          break;
-        case Epilogue::Kind::kSwiGlu:
-        case Epilogue::Kind::kGeGluTanh: {
-          const float other = up[at] * e.scale + (e.bias ? e.bias[row + half] : 0.0f);
-          target = (e.kind == Epilogue::Kind::kSwiGlu ? silu(value) : gelu_tanh(value)) * other;
-          break;
-        }
+/// Units [0, count) over the threads: each begins with a contiguous share, so that memory is read in long
+/// stretches, and one that has finished takes units from the others' shares.
+void for_units(ThreadPool& pool, int64_t count, FunctionRef<void(int64_t)> body) {
+  const int threads = pool.num_threads();
+  if (threads == 1 || count <= 1) {
+    for (int64_t i = 0; i < count; ++i) body(i);
+    return;
+  }
+  struct alignas(64) Share {
+    std::atomic<int64_t> next;
+    int64_t end;
+  };
+  thread_local std::vector<Share> shares;
+  if (shares.size() < static_cast<size_t>(threads)) shares = std::vector<Share>(static_cast<size_t>(threads));
+  for (int t = 0; t < threads; ++t) {
+    shares[static_cast<size_t>(t)].next.store(count * t / threads, std::memory_order_relaxed);
+    shares[static_cast<size_t>(t)].end = count * (t + 1) / threads;
+  }
+  Share* const all = shares.data();
+  pool.run([&](int thread) {
+    for (int i = 0; i < threads; ++i) {
+      Share& share = all[(thread + i) % threads];
+      for (;;) {
+        const int64_t unit = share.next.fetch_add(1, std::memory_order_relaxed);
+        if (unit >= share.end) break;
+        body(unit);
       }
+    }
+  });
+}
+
+/// One matrix, the rows of an input it meets, and where the results go.
+struct Job {
+  const PackedMatrix& w;
+  const std::byte* input;  ///< prepared form, first token
+  int64_t input_stride;    ///< bytes
+  int64_t tokens;
+  float* y;
+  int64_t y_stride;
+  const Epilogue& epilogue;
+
+  int64_t out_rows() const { return is_gated(epilogue) ? w.rows_ / 2 : w.rows_; }
+  int64_t out_panels() const { return (out_rows() + kMatmulRows - 1) / kMatmulRows; }
+};
+
+void add_bias(float* values, const Epilogue& e, int64_t first_row, int64_t rows) {
+  if (e.scale != 1.0f)
+    for (int64_t i = 0; i < rows; ++i) values[i] *= e.scale;
+  if (e.bias)
+    for (int64_t i = 0; i < rows; ++i) values[i] += e.bias[first_row + i];
+}
+
+/// Results [tokens, stride] of rows from first_row on, to y.
+void finish(const Context& context, const Job& job, int64_t first_row, int64_t rows, int64_t first_token,
+            int64_t tokens, float* results, float* up, int64_t stride) {
+  const Epilogue& e = job.epilogue;
+  const bool plain = e.scale == 1.0f && !e.bias;
+  for (int64_t t = 0; t < tokens; ++t, results += stride, up += stride) {
+    float* y = job.y + (first_token + t) * job.y_stride + first_row;
+    if (!plain) add_bias(results, e, first_row, rows);
+    switch (e.kind) {
+      case Epilogue::Kind::kStore:
+        std::memcpy(y, results, static_cast<size_t>(rows) * sizeof(float));
+        break;
+      case Epilogue::Kind::kAdd:
+        context.kernels.add(y, results, rows);
+        break;
+      case Epilogue::Kind::kSwiGlu:
+      case Epilogue::Kind::kGeGluTanh:
+        if (!plain) add_bias(up, e, first_row + job.out_rows(), rows);
+        if (e.kind == Epilogue::Kind::kSwiGlu)
+          context.kernels.silu_mul(y, results, up, rows);
+        else
+          context.kernels.gelu_tanh_mul(y, results, up, rows);
+        break;
     }
   }
 }
 
+/// The panels [begin, end) of the outputs for all of the job's tokens.
+void run_unit(const Context& context, const Job& job, int64_t begin, int64_t end) {
+  const PackedMatrix& w = job.w;
+  Scratch& scratch = thread_scratch();
+  const int64_t step = job.tokens <= kFewTokens ? end - begin : 2;
+  const int64_t chunk = std::min(job.tokens, kTokenChunk);
+  const int64_t stride = step * kMatmulRows;
+  const bool gated = is_gated(job.epilogue);
+  float* results = scratch.result(0, chunk * stride);
+  float* up = gated ? scratch.result(1, chunk * stride) : nullptr;
+  kernels::MatmulTask task{};
+  task.panel_bytes = w.panel_bytes_;
+  task.cols = w.cols_;
+  task.input_stride = job.input_stride;
+  task.out_stride = stride;
+  task.scratch = scratch.kernel.data();
+  for (int64_t first = 0; first < job.tokens; first += chunk) {
+    task.tokens = std::min(chunk, job.tokens - first);
+    task.input = job.input + first * job.input_stride;
+    for (int64_t panel = begin; panel < end; panel += step) {
+      task.num_panels = std::min(step, end - panel);
+      task.panels = w.data_.data() + panel * w.panel_bytes_;
+      task.out = results;
+      w.layout_->run(task);
+      if (gated) {
+        task.panels += job.out_rows() / kMatmulRows * w.panel_bytes_;
+        task.out = up;
+        w.layout_->run(task);
+      }
+      const int64_t row = panel * kMatmulRows;
+      const int64_t rows = std::min(job.out_rows() - row, task.num_panels * kMatmulRows);
+      finish(context, job, row, rows, first, task.tokens, results, up, stride);
+    }
+  }
+}
+
+/// Panels in a unit, so that there are a few units for each thread and none is too small to be worth it.
+int64_t unit_panels(const Job& job, int threads, int64_t experts) {
+  const int64_t wanted =
+      job.tokens <= kFewTokens ? std::max<int64_t>(2, kUnitBytes / job.w.panel_bytes_) : kUnitPanels;
+  const int64_t fair = job.out_panels() * experts / (threads * 4);
+  return std::max<int64_t>(2, std::min(wanted, fair) & ~int64_t{1});
+}
+
+const void* prepared_row(const PackedMatrix& w, const MatmulInput& x, int64_t token, int64_t& stride) {
+  stride = prepared_stride(w.input_form_, x);
+  return static_cast<const std::byte*>(x.prepared[static_cast<size_t>(w.input_form_)]) + token * stride;
+}
+
 void check_shapes(const PackedMatrix& w, const MatmulInput& x, const Epilogue& epilogue) {
-  check(w.cols_ == x.cols, "a matrix of {} columns meets activations of {}", w.cols_, x.cols);
+  check(w.layout_ != nullptr && w.cols_ == x.cols, "a matrix of {} columns meets activations of {}", w.cols_,
+        x.cols);
   check(!is_gated(epilogue) || w.rows_ % 2 == 0, "a gated matrix has {} rows, expected an even number",
         w.rows_);
 }
 
-/// One tile of rows (of outputs, when gated) for the tokens [first, last).
-void run_tile(const PackedMatrix& w, const MatmulInput& x, int64_t begin, int64_t end, int64_t first,
-              int64_t last, float* y, int64_t y_stride, const Epilogue& epilogue) {
-  thread_local RowTile tile;
-  multiply_rows(w, x, begin, end, first, last, tile.decoded, tile.results[0]);
-  if (is_gated(epilogue))
-    multiply_rows(w, x, begin + w.rows_ / 2, end + w.rows_ / 2, first, last, tile.decoded, tile.results[1]);
-  store_rows(w, begin, end, first, last, tile.results[0].data(), tile.results[1].data(), y, y_stride,
-             epilogue);
+std::string_view profile_name(DType type) {
+  static const auto names = [] {
+    std::array<std::string, static_cast<size_t>(DType::kCount)> list;
+    for (size_t i = 0; i < list.size(); ++i)
+      list[i] = fmt::format("matmul {}", dtype_name(static_cast<DType>(i)));
+    return list;
+  }();
+  return names[static_cast<size_t>(type)];
+}
+
+/// Gate and up rows that do not begin at a panel's edge: all rows are computed first, then paired.
+void gated_by_parts(const Context& context, const PackedMatrix& w, MatmulInput& x, float* y, int64_t y_stride,
+                    const Epilogue& epilogue) {
+  const Arena::Mark mark = context.arena.mark();
+  float* both = context.arena.allocate<float>(x.tokens * w.rows_);
+  matmul(context, w, x, both, w.rows_, {Epilogue::Kind::kStore, epilogue.bias, epilogue.scale});
+  const int64_t half = w.rows_ / 2;
+  for (int64_t t = 0; t < x.tokens; ++t) {
+    const float* gate = both + t * w.rows_;
+    if (epilogue.kind == Epilogue::Kind::kSwiGlu)
+      context.kernels.silu_mul(y + t * y_stride, gate, gate + half, half);
+    else
+      context.kernels.gelu_tanh_mul(y + t * y_stride, gate, gate + half, half);
+  }
+  context.arena.release(mark);
 }
 
 }  // namespace
@@ -103,12 +213,21 @@ void run_tile(const PackedMatrix& w, const MatmulInput& x, int64_t begin, int64_
 void matmul(const Context& context, const PackedMatrix& w, MatmulInput& x, float* y, int64_t y_stride,
             const Epilogue& epilogue) {
   check_shapes(w, x, epilogue);
+  if (x.tokens == 0) return;
   prepare_input(context, x, w.input_form_);
-  const int64_t rows = is_gated(epilogue) ? w.rows_ / 2 : w.rows_;
-  const int64_t tiles = (rows + kTileRows - 1) / kTileRows;
-  context.pool.parallel_for(tiles, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i)
-      run_tile(w, x, i * kTileRows, std::min(rows, (i + 1) * kTileRows), 0, x.tokens, y, y_stride, epilogue);
+  if (is_gated(epilogue) && w.rows_ / 2 % kMatmulRows != 0)
+    return gated_by_parts(context, w, x, y, y_stride, epilogue);
+  const auto work =
+      static_cast<double>(w.rows_) * static_cast<double>(w.cols_) * static_cast<double>(x.tokens);
+  const ProfileScope scope(context, profile_name(w.source_type_), static_cast<double>(w.bytes()), 2 * work);
+  int64_t stride = 0;
+  const auto* input = static_cast<const std::byte*>(prepared_row(w, x, 0, stride));
+  const Job job{w, input, stride, x.tokens, y, y_stride, epilogue};
+  const int64_t per_unit =
+      work < 1 << 16 ? job.out_panels() : unit_panels(job, context.pool.num_threads(), 1);
+  const int64_t units = (job.out_panels() + per_unit - 1) / per_unit;
+  for_units(context.pool, units, [&](int64_t unit) {
+    run_unit(context, job, unit * per_unit, std::min(job.out_panels(), (unit + 1) * per_unit));
   });
 }
 
@@ -117,25 +236,45 @@ void grouped_matmul(const Context& context, std::span<const PackedMatrix> expert
                     const Epilogue& epilogue) {
   check(row_offsets.size() == experts.size() + 1, "{} experts with {} offsets", experts.size(),
         row_offsets.size());
-  if (experts.empty()) return;
-  const int64_t all_rows = experts[0].rows_;
-  const int64_t rows = is_gated(epilogue) ? all_rows / 2 : all_rows;
-  const int64_t tiles = (rows + kTileRows - 1) / kTileRows;
-  for (const PackedMatrix& w : experts) {
+  // Jobs and where their units begin live in the arena: nothing is allocated in a step.
+  const Arena::Mark mark = context.arena.mark();
+  Job* jobs = static_cast<Job*>(context.arena.allocate_bytes(sizeof(Job) * (experts.size() + 1)));
+  int64_t* first_unit = context.arena.allocate<int64_t>(static_cast<int64_t>(experts.size()) + 1);
+  int64_t used = 0;
+  double bytes = 0, work = 0;
+  for (const int32_t begin : row_offsets.first(experts.size())) used += begin < row_offsets.back();
+  const int64_t sharers = std::max<int64_t>(1, used);
+  used = 0;
+  for (size_t e = 0; e < experts.size(); ++e) {
+    const PackedMatrix& w = experts[e];
     check_shapes(w, x, epilogue);
-    check(w.rows_ == all_rows, "experts of {} and {} rows in one group", all_rows, w.rows_);
+    check(!is_gated(epilogue) || w.rows_ / 2 % kMatmulRows == 0,
+          "gated experts need halves of whole panels, not {} rows", w.rows_ / 2);
+    if (row_offsets[e] >= row_offsets[e + 1]) continue;
     prepare_input(context, x, w.input_form_);
+    int64_t stride = 0;
+    const auto* input = static_cast<const std::byte*>(prepared_row(w, x, row_offsets[e], stride));
+    new (jobs + used++)
+        Job{w,        input,   stride, row_offsets[e + 1] - row_offsets[e], y + row_offsets[e] * y_stride,
+            y_stride, epilogue};
+    bytes += static_cast<double>(w.bytes());
+    work +=
+        static_cast<double>(w.rows_) * static_cast<double>(w.cols_) * (row_offsets[e + 1] - row_offsets[e]);
   }
-  context.pool.parallel_for(tiles * static_cast<int64_t>(experts.size()), 1,
-                            [&](int64_t begin, int64_t end, int) {
-                              for (int64_t i = begin; i < end; ++i) {
-                                const auto e = static_cast<size_t>(i / tiles);
-                                const int64_t row = i % tiles * kTileRows;
-                                if (row_offsets[e] < row_offsets[e + 1])
-                                  run_tile(experts[e], x, row, std::min(rows, row + kTileRows),
-                                           row_offsets[e], row_offsets[e + 1], y, y_stride, epilogue);
-                              }
-                            });
+  const ProfileScope scope(context, "matmul experts", bytes, 2 * work);
+  first_unit[0] = 0;
+  const int threads = context.pool.num_threads();
+  for (int64_t i = 0; i < used; ++i) {
+    const int64_t per_unit = unit_panels(jobs[i], threads, sharers);
+    first_unit[i + 1] = first_unit[i] + (jobs[i].out_panels() + per_unit - 1) / per_unit;
+  }
+  for_units(context.pool, first_unit[used], [&](int64_t unit) {
+    const int64_t i = std::upper_bound(first_unit, first_unit + used + 1, unit) - first_unit - 1;
+    const int64_t per_unit = unit_panels(jobs[i], threads, sharers);
+    const int64_t begin = (unit - first_unit[i]) * per_unit;
+    run_unit(context, jobs[i], begin, std::min(jobs[i].out_panels(), begin + per_unit));
+  });
+  context.arena.release(mark);
 }
 
 }  // namespace millrace::ops

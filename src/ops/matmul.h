@@ -1,14 +1,15 @@
-// Matrix times activations, the heart of the engine. A weight [rows, cols] of any storage type becomes a PackedMatrix once,
-// in the layout that the chosen kernel wants; activations are prepared (quantised, or converted) once per input and
-// shared by every matmul that reads it.
+// Matrix times activations, the heart of the engine. A weight [rows, cols] of any storage type becomes a
+// PackedMatrix once, in the layout that the chosen kernel wants; activations are prepared (quantised, or
+// converted) once per input and shared by every matmul that reads it.
 //
 //   y[token, row] = sum over cols of w[row, col] * x[token, col]
 //
-// A token's result does not depend on how many tokens are in the call: every kernel of a layout adds in the same order
-// for one token and for many, so batching changes no bit.
+// A token's result does not depend on how many tokens are in the call: every kernel of a layout adds in the
+// same order for one token and for many, so batching changes no bit.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -18,19 +19,20 @@
 #include "core/dtype.h"
 #include "core/function_ref.h"
 #include "core/tensor.h"
+#include "kernels/matmul.h"
 #include "ops/context.h"
 
 namespace millrace::ops {
 
 /// What a packed matrix wants its activations as.
 enum class InputForm : uint8_t {
-  kF32,       ///< as they are
-  kBF16,      ///< rounded to bfloat16
-  kInt8,      ///< blocks of 32 with one scale each, and block sums for zero points
+  kF32,   ///< as they are
+  kBF16,  ///< rounded to bfloat16
+  kInt8,  ///< blocks of 32 with one scale each, and block sums for zero points
 };
 
-/// One weight, or part of one, to be packed: `view` of shape [rows, cols]. `release(begin, bytes)` is called, when set,
-/// after each stretch of the source was packed, so that its pages can go.
+/// One weight, or part of one, to be packed: `view` of shape [rows, cols]. `release(begin, bytes)` is called,
+/// when set, after each stretch of the source was packed, so that its pages can go.
 struct MatrixSource {
   TensorView view;
   std::function<void(const void*, size_t)> release;
@@ -52,25 +54,26 @@ class PackedMatrix {
   int64_t cols_ = 0;
   DType source_type_ = DType::kF32;
   InputForm input_form_ = InputForm::kF32;
-  const struct MatmulLayout* layout_ = nullptr;  ///< which layout, hence which kernels (ops/matmul_layouts.h)
+  const kernels::MatmulLayout* layout_ = nullptr;  ///< how the panels look and which kernel reads them
+  int64_t panel_bytes_ = 0;
   AlignedBuffer data_;
 };
 
-/// Packs one or several matrices of equal `cols` and type, stacked by rows (QKV in one, gate|up in one), for `isa`.
-/// Errors: kUnsupported for a type that has no decoder; kInvalidArgument for shapes that do not fit.
+/// Packs one or several matrices of equal `cols` and type, stacked by rows (QKV in one, gate|up in one), for
+/// `isa`. Errors: kUnsupported for a type that has no decoder; kInvalidArgument for shapes that do not fit.
 PackedMatrix pack_matrix(std::span<const MatrixSource> parts, IsaLevel isa, ThreadPool& pool);
 
-/// True when stacked parts may have different storage types, or one type that packs: parts of different types cannot
-/// share one PackedMatrix.
+/// True when stacked parts may have different storage types, or one type that packs: parts of different types
+/// cannot share one PackedMatrix.
 bool can_stack(std::span<const MatrixSource> parts);
 
 /// Activations [tokens, cols] prepared for matmuls; memory from the context's arena, valid for the step.
 struct MatmulInput {
-  const float* f32 = nullptr;   ///< [tokens, cols], row stride `stride`
+  const float* f32 = nullptr;  ///< [tokens, cols], row stride `stride`
   int64_t tokens = 0;
   int64_t cols = 0;
   int64_t stride = 0;
-  const void* prepared[3] = {}; ///< by InputForm, null until made
+  const void* prepared[3] = {};  ///< by InputForm, null until made
 };
 
 /// Describes x, preparing nothing yet.
@@ -79,40 +82,45 @@ MatmulInput make_input(const float* x, int64_t tokens, int64_t cols, int64_t str
 /// Makes the form that `form` names, unless it is there already.
 void prepare_input(const Context& context, MatmulInput& input, InputForm form);
 
+/// Bytes from one token to the next in a prepared form.
+int64_t prepared_stride(InputForm form, const MatmulInput& input);
+
 /// Makes x = norm(source) * weight and the quantised form of x in one pass over the rows.
-/// `y` [tokens, cols] receives the normalised rows as float when `form` needs them or `keep_f32`.
+/// The result's f32 has the normalised rows too.
 struct NormSpec {
   enum class Kind : uint8_t { kRms, kLayer } kind = Kind::kRms;
   const float* weight = nullptr;
   const float* bias = nullptr;
   float epsilon = 1e-5f;
 };
-MatmulInput norm_input(const Context& context, const float* source, int64_t tokens, int64_t cols, const NormSpec& norm,
-                       std::span<const InputForm> forms);
+MatmulInput norm_input(const Context& context, const float* source, int64_t tokens, int64_t cols,
+                       const NormSpec& norm, std::span<const InputForm> forms);
 
 /// What happens to a result before it is stored.
 struct Epilogue {
   enum class Kind : uint8_t {
-    kStore,     ///< y = result + bias
-    kAdd,       ///< y += result + bias (the residual)
-    kSwiGlu,    ///< rows are gate|up stacked: y[row] = silu(gate) * up, half as many columns in y
-    kGeGluTanh, ///< the same with gelu (tanh form)
+    kStore,      ///< y = result + bias
+    kAdd,        ///< y += result + bias (the residual)
+    kSwiGlu,     ///< rows are gate|up stacked: y[row] = silu(gate) * up, half as many columns in y
+    kGeGluTanh,  ///< the same with gelu (tanh form)
   } kind = Kind::kStore;
-  const float* bias = nullptr;   ///< [rows], or null
-  float scale = 1.0f;            ///< result is scaled before the bias
+  const float* bias = nullptr;  ///< [rows], or null
+  float scale = 1.0f;           ///< result is scaled before the bias
 };
 
-/// y [tokens, rows] (row stride `y_stride` floats) from the packed weight and the input, whose form is prepared here when
-/// it is missing.
+/// y [tokens, rows] (row stride `y_stride` floats) from the packed weight and the input, whose form is
+/// prepared here when it is missing.
 void matmul(const Context& context, const PackedMatrix& w, MatmulInput& x, float* y, int64_t y_stride,
             const Epilogue& epilogue = {});
 
-/// Grouped form for experts: expert e multiplies rows row_offsets[e] .. row_offsets[e+1] of x (already gathered by expert).
-/// Each expert's weights are read once.
+/// Grouped form for experts: expert e multiplies rows row_offsets[e] .. row_offsets[e+1] of x (already
+/// gathered by expert). Each expert's weights are read once.
 void grouped_matmul(const Context& context, std::span<const PackedMatrix> experts, MatmulInput& x,
-                    std::span<const int32_t> row_offsets, float* y, int64_t y_stride, const Epilogue& epilogue = {});
+                    std::span<const int32_t> row_offsets, float* y, int64_t y_stride,
+                    const Epilogue& epilogue = {});
 
 /// Rows `ids` of a [rows, cols] tensor of any storage type, decoded to out [ids, cols].
-void embedding_lookup(const Context& context, const TensorView& table, std::span<const int32_t> ids, float* out);
+void embedding_lookup(const Context& context, const TensorView& table, std::span<const int32_t> ids,
+                      float* out);
 
 }  // namespace millrace::ops

@@ -1,9 +1,8 @@
 // Activations made ready for matmuls, once per input.
 #include <algorithm>
-#include <cmath>
 
 #include "core/error.h"
-#include "core/half.h"
+#include "kernels/matmul.h"
 #include "ops/matmul.h"
 #include "quant/traits.h"
 
@@ -18,17 +17,79 @@ MatmulInput make_input(const float* x, int64_t tokens, int64_t cols, int64_t str
   return input;
 }
 
+int64_t prepared_stride(InputForm form, const MatmulInput& input) {
+  // Rows of converted forms are an odd number of cache lines apart: with a power of two, the rows of a tile
+  // would fall into the same few sets of the first cache.
+  switch (form) {
+    case InputForm::kF32:
+      return input.stride * static_cast<int64_t>(sizeof(float));
+    case InputForm::kBF16:
+      return ((input.cols * 2 + 63) / 64 | 1) * 64;
+    case InputForm::kInt8:
+      return (input.cols / kernels::kBlockCols | 1) * static_cast<int64_t>(sizeof(kernels::ActivationBlock));
+  }
+  return 0;
+}
+
+namespace {
+
+/// One row to a converted form.
+void convert_row(const kernels::MatmulInputKernels& convert, InputForm form, const float* x, int64_t cols,
+                 std::byte* out) {
+  if (form == InputForm::kInt8) {
+    convert.quantize(x, cols, reinterpret_cast<kernels::ActivationBlock*>(out));
+    return;
+  }
+  auto* values = reinterpret_cast<uint16_t*>(out);
+  convert.to_bf16(x, cols, values);
+  if (cols % 2) values[cols] = 0;  // the last pair's partner
+}
+
+/// Below this many values per thread a parallel region costs more than it saves.
+constexpr int64_t kSerialValues = 16 * 1024;
+
+std::byte* allocate_form(const Context& context, const MatmulInput& input, InputForm form) {
+  require(form != InputForm::kInt8 || input.cols % kernels::kBlockCols == 0, ErrorCode::kUnsupported,
+          "activations of {} columns cannot be quantised: expected a multiple of {}", input.cols,
+          kernels::kBlockCols);
+  return static_cast<std::byte*>(
+      context.arena.allocate_bytes(static_cast<size_t>(input.tokens * prepared_stride(form, input))));
+}
+
+}  // namespace
+
 void prepare_input(const Context& context, MatmulInput& input, InputForm form) {
   const void*& prepared = input.prepared[static_cast<size_t>(form)];
   if (prepared) return;
-  check(form == InputForm::kF32, "no layout reads that form of activations");
-  prepared = input.f32;
+  if (form == InputForm::kF32) {
+    prepared = input.f32;
+    return;
+  }
+  std::byte* out = allocate_form(context, input, form);
+  const int64_t stride = prepared_stride(form, input);
+  const auto& convert = kernels::matmul_input_kernels(context.kernels.isa);
+  const int64_t grain = std::max<int64_t>(1, kSerialValues / std::max<int64_t>(input.cols, 1));
+  context.pool.parallel_for(input.tokens, grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t t = begin; t < end; ++t)
+      convert_row(convert, form, input.f32 + t * input.stride, input.cols, out + t * stride);
+  });
+  prepared = out;
 }
 
 MatmulInput norm_input(const Context& context, const float* source, int64_t tokens, int64_t cols,
                        const NormSpec& norm, std::span<const InputForm> forms) {
+  const ProfileScope scope(context, "norm", static_cast<double>(tokens * cols) * 8,
+                           static_cast<double>(tokens * cols) * 4);
   float* y = context.arena.allocate<float>(tokens * cols);
-  const int64_t grain = std::max<int64_t>(1, 16384 / std::max<int64_t>(cols, 1));
+  MatmulInput input = make_input(y, tokens, cols);
+  input.prepared[static_cast<size_t>(InputForm::kF32)] = y;
+  std::byte* converted[3] = {};
+  for (InputForm form : forms)
+    if (form != InputForm::kF32 && !input.prepared[static_cast<size_t>(form)])
+      input.prepared[static_cast<size_t>(form)] = converted[static_cast<size_t>(form)] =
+          allocate_form(context, input, form);
+  const auto& convert = kernels::matmul_input_kernels(context.kernels.isa);
+  const int64_t grain = std::max<int64_t>(1, kSerialValues / std::max<int64_t>(cols, 1));
   context.pool.parallel_for(tokens, grain, [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
       const float* x = source + t * cols;
@@ -36,10 +97,12 @@ MatmulInput norm_input(const Context& context, const float* source, int64_t toke
         context.kernels.rms_norm(y + t * cols, x, norm.weight, norm.epsilon, cols);
       else
         context.kernels.layer_norm(y + t * cols, x, norm.weight, norm.bias, norm.epsilon, cols);
+      // The row is still in the first cache.
+      for (InputForm form : {InputForm::kBF16, InputForm::kInt8})
+        if (std::byte* out = converted[static_cast<size_t>(form)])
+          convert_row(convert, form, y + t * cols, cols, out + t * prepared_stride(form, input));
     }
   });
-  MatmulInput input = make_input(y, tokens, cols);
-  for (InputForm form : forms) prepare_input(context, input, form);
   return input;
 }
 

@@ -20,9 +20,9 @@ void plain_rms_norm(float* y, const float* x, const float* weight, float epsilon
 }
 
 struct Rig {
-  explicit Rig(int threads) : pool(threads) { table.rms_norm = plain_rms_norm; }
+  explicit Rig(int threads, IsaLevel isa = best_isa()) : pool(threads), table(kernels::table(isa)) {}
   ThreadPool pool;
-  kernels::Table table{};
+  const kernels::Table& table;
   Arena arena;
   Context context() { return {pool, table, arena, nullptr}; }
 };
@@ -94,11 +94,65 @@ TEST(Matmul, GroupedIsEachExpertAlone) {
   EXPECT_EQ(together, alone);
 }
 
+/// Quantised and plain weights: threads, batch and instruction set change nothing that matters.
+TEST(Matmul, ThreadsAndBatchChangeNoBit) {
+  std::mt19937_64 random(testing::seed());
+  const int64_t rows = 1056, cols = 512, most = 130;
+  const auto values = random_values(rows * cols, random), x = random_values(most * cols, random);
+  for (DType type : {DType::kF32, DType::kBF16, DType::kQ4_0, DType::kQ4_K, DType::kQ6_K, DType::kQ8_0}) {
+    std::vector<uint8_t> bytes(static_cast<size_t>(rows) * *quant::row_bytes(type, cols));
+    quant::traits(type).encode(values.data(), bytes.data(), rows * cols, nullptr);
+    const MatrixSource parts[] = {{{bytes.data(), type, {rows, cols}}, {}}};
+    std::vector<float> reference;
+    for (int threads : {1, 2, 3}) {
+      Rig rig(threads);
+      const PackedMatrix w = pack_matrix(parts, best_isa(), rig.pool);
+      EXPECT_LE(w.bytes(), bytes.size());
+      auto product = [&](int64_t first, int64_t tokens) {
+        std::vector<float> y(static_cast<size_t>(tokens * rows / 2));
+        MatmulInput input = make_input(x.data() + first * cols, tokens, cols);
+        matmul(rig.context(), w, input, y.data(), rows / 2, {Epilogue::Kind::kSwiGlu});
+        rig.arena.reset();
+        return y;
+      };
+      const std::vector<float> all = product(0, most);
+      if (reference.empty()) reference = all;
+      EXPECT_EQ(all, reference) << dtype_name(type) << " with " << threads << " threads";
+      for (int64_t tokens : {1, 3, 8, 33}) {
+        const int64_t first = static_cast<int64_t>(random() % static_cast<uint64_t>(most - tokens));
+        const std::vector<float> part = product(first, tokens);
+        EXPECT_TRUE(std::equal(part.begin(), part.end(), reference.begin() + first * rows / 2))
+            << dtype_name(type) << ": " << tokens << " tokens";
+      }
+    }
+  }
+}
+
+TEST(Matmul, PackingReleasesEverySourceByteOnce) {
+  std::mt19937_64 random(testing::seed());
+  Rig rig(2);
+  const int64_t cols = 4096;
+  const auto a = random_values(1000 * cols, random), b = random_values(77 * cols, random);
+  size_t released = 0;
+  const std::function<void(const void*, size_t)> release = [&](const void* begin, size_t bytes) {
+    const auto* p = static_cast<const float*>(begin);
+    const bool in_a = p >= a.data() && p + bytes / 4 <= a.data() + a.size();
+    const bool in_b = p >= b.data() && p + bytes / 4 <= b.data() + b.size();
+    EXPECT_TRUE(in_a || in_b);
+    released += bytes;
+  };
+  const MatrixSource parts[] = {{{a.data(), DType::kF32, {1000, cols}}, release},
+                                {{b.data(), DType::kF32, {77, cols}}, release}};
+  const PackedMatrix w = pack_matrix(parts, best_isa(), rig.pool);
+  EXPECT_EQ(w.rows(), 1077);
+  EXPECT_EQ(released, (a.size() + b.size()) * 4);
+}
+
 TEST(Matmul, NormInputAndEmbeddings) {
   std::mt19937_64 random(testing::seed());
   Rig rig(1);
   const auto x = random_values(3 * 40, random), weight = random_values(40, random);
-  const InputForm forms[] = {InputForm::kF32};
+  const InputForm forms[] = {InputForm::kF32, InputForm::kBF16};
   const MatmulInput input =
       norm_input(rig.context(), x.data(), 3, 40, {NormSpec::Kind::kRms, weight.data()}, forms);
   std::vector<float> want(40);

@@ -1,0 +1,182 @@
+#include "kernels/matmul.h"
+
+#include <array>
+
+#include "kernels/matmul_formats.h"
+#include "kernels/matmul_pack.h"
+#include "kernels/matmul_runs.h"
+#include "quant/traits.h"
+
+namespace millrace::kernels {
+namespace {
+
+constexpr auto kTypes = static_cast<size_t>(DType::kCount);
+
+using RunChooser = MatmulRun (*)(DType);
+
+struct IsaKernels {
+  RunChooser legacy, k_quants, four_bits, floats;
+  MatmulInputKernels input;
+  MatmulPeaks peaks;
+};
+
+IsaKernels isa_kernels(IsaLevel isa) {
+#if defined(__x86_64__)
+  if (isa == IsaLevel::kAvx512) {
+    IsaKernels k = {avx512::run_legacy, avx512::run_k_quants,    avx512::run_four_bits,
+                    avx512::run_floats, avx512::input_kernels(), avx512::peaks()};
+    if (cpu_features().avx512_bf16) k.peaks.bf16 = avx512bf16::peak_bf16;
+    return k;
+  }
+  if (isa == IsaLevel::kAvx2 && cpu_features().avx_vnni)
+    return {avxvnni::run_legacy, avxvnni::run_k_quants,    avxvnni::run_four_bits,
+            avxvnni::run_floats, avxvnni::input_kernels(), avxvnni::peaks()};
+  if (isa == IsaLevel::kAvx2)
+    return {avx2::run_legacy, avx2::run_k_quants,    avx2::run_four_bits,
+            avx2::run_floats, avx2::input_kernels(), avx2::peaks()};
+#endif
+  return {portable::run_legacy, portable::run_k_quants,    portable::run_four_bits,
+          portable::run_floats, portable::input_kernels(), portable::peaks()};
+}
+
+template <class F>
+int64_t format_bytes(int64_t cols) {
+  return F::panel_bytes(cols);
+}
+
+/// Sixteen rows as the file has them.
+template <DType kType>
+int64_t decoded_bytes(int64_t cols) {
+  const quant::Traits& traits = quant::traits(kType);
+  return kMatmulRows * (cols / traits.block_elements) * traits.block_bytes;
+}
+template <DType kType>
+void keep_rows(const std::byte* const* rows, int64_t cols, std::byte* panel) {
+  const auto row_bytes = static_cast<size_t>(decoded_bytes<kType>(cols) / kMatmulRows);
+  for (int row = 0; row < kMatmulRows; ++row) __builtin_memcpy(panel + row_bytes * row, rows[row], row_bytes);
+}
+
+struct Shape {
+  int64_t (*panel_bytes)(int64_t);
+  PackFunction pack;
+};
+
+/// Bytes and packer of the interleaved formats, and of those whose rows are kept.
+Shape shape_of(DType type) {
+  const PackFunction pack = matmul_packer(type);
+  switch (type) {
+    case DType::kQ4_0:
+      return {format_bytes<FormatQ4_0>, pack};
+    case DType::kQ4_1:
+      return {format_bytes<FormatQ4_1>, pack};
+    case DType::kQ5_0:
+      return {format_bytes<FormatQ5_0>, pack};
+    case DType::kQ5_1:
+      return {format_bytes<FormatQ5_1>, pack};
+    case DType::kQ8_0:
+      return {format_bytes<FormatQ8_0>, pack};
+    case DType::kQ2_K:
+      return {format_bytes<FormatQ2_K>, pack};
+    case DType::kQ3_K:
+      return {format_bytes<FormatQ3_K>, pack};
+    case DType::kQ4_K:
+      return {format_bytes<FormatQ4_K>, pack};
+    case DType::kQ5_K:
+      return {format_bytes<FormatQ5_K>, pack};
+    case DType::kQ6_K:
+      return {format_bytes<FormatQ6_K>, pack};
+    case DType::kIQ4_NL:
+      return {format_bytes<FormatIQ4_NL>, pack};
+    case DType::kIQ4_XS:
+      return {format_bytes<FormatIQ4_XS>, pack};
+    case DType::kMXFP4:
+      return {format_bytes<FormatMXFP4>, pack};
+    case DType::kNVFP4:
+      return {format_bytes<FormatNVFP4>, pack};
+    case DType::kTQ2_0:
+      return {format_bytes<FormatTQ2_0>, pack};
+    case DType::kF32:
+      return {[](int64_t cols) { return cols * 64; }, pack};
+    case DType::kF16:
+      return {[](int64_t cols) { return cols * 32; }, pack};
+    case DType::kBF16:
+      return {[](int64_t cols) { return (cols + 1) / 2 * 64; }, pack};
+    case DType::kF64:
+      return {decoded_bytes<DType::kF64>, keep_rows<DType::kF64>};
+    case DType::kF8E4M3:
+      return {decoded_bytes<DType::kF8E4M3>, keep_rows<DType::kF8E4M3>};
+    case DType::kF8E5M2:
+      return {decoded_bytes<DType::kF8E5M2>, keep_rows<DType::kF8E5M2>};
+    case DType::kQ8_1:
+      return {decoded_bytes<DType::kQ8_1>, keep_rows<DType::kQ8_1>};
+    case DType::kQ8_K:
+      return {decoded_bytes<DType::kQ8_K>, keep_rows<DType::kQ8_K>};
+    case DType::kIQ2_XXS:
+      return {decoded_bytes<DType::kIQ2_XXS>, keep_rows<DType::kIQ2_XXS>};
+    case DType::kIQ2_XS:
+      return {decoded_bytes<DType::kIQ2_XS>, keep_rows<DType::kIQ2_XS>};
+    case DType::kIQ2_S:
+      return {decoded_bytes<DType::kIQ2_S>, keep_rows<DType::kIQ2_S>};
+    case DType::kIQ3_XXS:
+      return {decoded_bytes<DType::kIQ3_XXS>, keep_rows<DType::kIQ3_XXS>};
+    case DType::kIQ3_S:
+      return {decoded_bytes<DType::kIQ3_S>, keep_rows<DType::kIQ3_S>};
+    case DType::kIQ1_S:
+      return {decoded_bytes<DType::kIQ1_S>, keep_rows<DType::kIQ1_S>};
+    case DType::kIQ1_M:
+      return {decoded_bytes<DType::kIQ1_M>, keep_rows<DType::kIQ1_M>};
+    case DType::kTQ1_0:
+      return {decoded_bytes<DType::kTQ1_0>, keep_rows<DType::kTQ1_0>};
+    default:
+      return {nullptr, nullptr};
+  }
+}
+
+using LayoutTable = std::array<MatmulLayout, kTypes>;
+
+LayoutTable make_layouts(IsaLevel isa) {
+  const IsaKernels kernels = isa_kernels(isa);
+  LayoutTable table{};
+  for (size_t i = 0; i < kTypes; ++i) {
+    const auto type = static_cast<DType>(i);
+    const Shape shape = shape_of(type);
+    MatmulLayout& layout = table[i];
+    layout = {type, MatmulInput::kInt8, shape.panel_bytes, shape.pack, nullptr};
+    for (RunChooser choose : {kernels.legacy, kernels.k_quants, kernels.four_bits})
+      if (!layout.run) layout.run = choose(type);
+    if (!layout.run) {
+      layout.input = MatmulInput::kF32;
+      layout.run = kernels.floats(type);
+    }
+  }
+#if defined(__x86_64__)
+  if (isa == IsaLevel::kAvx512 && cpu_features().avx512_bf16) {
+    MatmulLayout& layout = table[static_cast<size_t>(DType::kBF16)];
+    layout.input = MatmulInput::kBF16;
+    layout.run = avx512bf16::run_bf16;
+  }
+#endif
+  return table;
+}
+
+}  // namespace
+
+const MatmulLayout* matmul_layout(DType type, IsaLevel isa) {
+  static const LayoutTable tables[3] = {make_layouts(IsaLevel::kScalar), make_layouts(IsaLevel::kAvx2),
+                                        make_layouts(IsaLevel::kAvx512)};
+  const auto index = static_cast<size_t>(type);
+  if (index >= kTypes) return nullptr;
+  const MatmulLayout& layout = tables[static_cast<size_t>(isa)][index];
+  return layout.run ? &layout : nullptr;
+}
+
+const MatmulInputKernels& matmul_input_kernels(IsaLevel isa) {
+  static const MatmulInputKernels tables[3] = {isa_kernels(IsaLevel::kScalar).input,
+                                               isa_kernels(IsaLevel::kAvx2).input,
+                                               isa_kernels(IsaLevel::kAvx512).input};
+  return tables[static_cast<size_t>(isa)];
+}
+
+MatmulPeaks matmul_peaks(IsaLevel isa) { return isa_kernels(isa).peaks; }
+
+}  // namespace millrace::kernels

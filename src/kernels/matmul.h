@@ -1,0 +1,80 @@
+// The matrix-multiply kernels, raw pointers only. A weight is cut into panels of sixteen rows; inside a
+// panel, rows are interleaved so that one vector holds the next few columns of all sixteen, and one
+// activation, broadcast, meets sixteen rows in one instruction. ops/matmul packs, splits the work and
+// finishes the results.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/cpu.h"
+#include "core/dtype.h"
+
+namespace millrace::kernels {
+
+inline constexpr int kMatmulRows = 16;
+inline constexpr int kBlockCols = 32;   ///< columns that share an activation scale
+inline constexpr int kChunkCols = 256;  ///< columns unpacked at a time for many tokens
+
+/// Thirty-two activations as int8 under one scale; a cache line, so that a block is one line of traffic.
+struct alignas(64) ActivationBlock {
+  int8_t values[kBlockCols];
+  float scale;           ///< largest magnitude / 127
+  int32_t negative_sum;  ///< -(sum of values): times a zero point it is what an accumulator starts from
+  int32_t negative_half_sums[2];  ///< the same of columns 0-15 and 16-31
+  float scaled_sum;               ///< scale * sum, for formats with offsets
+  float scaled_half_sums[2];
+  float unused;
+};
+static_assert(sizeof(ActivationBlock) == 64);
+
+/// What a layout reads; the same order as ops::InputForm.
+enum class MatmulInput : uint8_t { kF32, kBF16, kInt8 };
+
+/// Panels times tokens: out[t * out_stride + 16 * panel + row] = sum over cols.
+struct MatmulTask {
+  const std::byte* panels;  ///< num_panels of them, panel_bytes apart
+  int64_t panel_bytes;
+  int64_t num_panels;
+  int64_t cols;
+  const std::byte* input;  ///< tokens rows in the layout's form, input_stride bytes apart
+  int64_t input_stride;
+  int64_t tokens;
+  float* out;
+  int64_t out_stride;  ///< in floats, at least 16 * num_panels
+  std::byte* scratch;  ///< kMatmulScratchBytes, 64-byte aligned, the caller's thread's own
+};
+
+inline constexpr size_t kMatmulScratchBytes = 64 * 1024;
+
+struct MatmulLayout {
+  DType type;
+  MatmulInput input;
+  int64_t (*panel_bytes)(int64_t cols);
+  /// Packs sixteen rows of the file's form; rows beyond the matrix point to zero bytes.
+  void (*pack)(const std::byte* const* rows, int64_t cols, std::byte* panel);
+  /// Computes a task. A token's sums are made in an order that depends on nothing but cols.
+  void (*run)(const MatmulTask& task);
+};
+
+/// The layout of a storage type on an instruction set that this CPU has; null for types without a decoder.
+const MatmulLayout* matmul_layout(DType type, IsaLevel isa);
+
+/// Conversions of one row of activations, on an instruction set.
+struct MatmulInputKernels {
+  /// cols is a multiple of 32.
+  void (*quantize)(const float* x, int64_t cols, ActivationBlock* out);
+  void (*to_bf16)(const float* x, int64_t cols, uint16_t* out);
+};
+const MatmulInputKernels& matmul_input_kernels(IsaLevel isa);
+
+/// Peak rates: runs `iterations` rounds of independent dot-product instructions on registers and returns the
+/// operations (multiply and add counted as two) they did. Null where the CPU lacks the instruction.
+struct MatmulPeaks {
+  double (*int8)(int64_t iterations);
+  double (*bf16)(int64_t iterations);
+  double (*f32)(int64_t iterations);
+};
+MatmulPeaks matmul_peaks(IsaLevel isa);
+
+}  // namespace millrace::kernels

@@ -1,0 +1,33 @@
+// The kernels that each instruction set brings; matmul.cc chooses. Only kernels/ includes this.
+#pragma once
+
+#include "kernels/matmul.h"
+
+namespace millrace::kernels {
+
+using MatmulRun = void (*)(const MatmulTask&);
+
+// run_*: the kernel of a type, null for a type that is not of its family.
+#define MILLRACE_MATMUL_RUNS(isa)      \
+  namespace isa {                      \
+  MatmulRun run_legacy(DType type);    \
+  MatmulRun run_k_quants(DType type);  \
+  MatmulRun run_four_bits(DType type); \
+  MatmulRun run_floats(DType type);    \
+  MatmulInputKernels input_kernels();  \
+  MatmulPeaks peaks();                 \
+  }
+
+MILLRACE_MATMUL_RUNS(portable)
+#if defined(__x86_64__)
+MILLRACE_MATMUL_RUNS(avx2)
+MILLRACE_MATMUL_RUNS(avxvnni)
+MILLRACE_MATMUL_RUNS(avx512)
+namespace avx512bf16 {
+void run_bf16(const MatmulTask& task);  ///< input as bfloat16, in pairs
+double peak_bf16(int64_t iterations);
+}  // namespace avx512bf16
+#endif
+#undef MILLRACE_MATMUL_RUNS
+
+}  // namespace millrace::kernels

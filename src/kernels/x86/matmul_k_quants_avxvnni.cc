@@ -1,0 +1,14 @@
+#include <immintrin.h>
+
+#include "kernels/matmul_formats.h"
+#include "kernels/matmul_runs.h"
+
+namespace millrace::kernels::avxvnni {
+namespace {
+#include "kernels/x86/simd_avx2.inc"
+}  // namespace
+namespace {
+#include "kernels/matmul_int8.inc"
+}  // namespace
+#include "kernels/matmul_k_quants.inc"
+}  // namespace millrace::kernels::avxvnni
