@@ -199,6 +199,8 @@ std::unique_ptr<layers::Mixer> make_attention(Weights& weights, const DecoderSpe
     attention->sinks = weights.values("blk.{}.attn_sinks", suffix, b.num_heads, Weights::Need::kRequired, layer);
   }
   if (b.alibi) attention->alibi_slopes = layers::alibi_slopes(b.num_heads, b.alibi_max_bias);
+  if (b.alibi_scaled)
+    for (float& slope : attention->alibi_slopes) slope *= c.scale;
   return attention;
 }
 
@@ -216,15 +218,22 @@ std::unique_ptr<layers::FeedForward> make_mlp(Weights& weights, const DecoderSpe
   return mlp;
 }
 
+Norm make_norm(Weights& weights, const DecoderSpec& spec, std::string_view name, int layer) {
+  if (spec.norm_weights) return weights.norm(name, spec.hidden_size, spec.norm, spec.norm_epsilon, layer);
+  Norm norm;
+  norm.kind = spec.norm;
+  norm.epsilon = spec.norm_epsilon;
+  norm.present = true;
+  return norm;
+}
+
 Block make_block(Weights& weights, const DecoderSpec& spec, int layer, const layers::Rope* rope,
                  const ops::RopeTable* table) {
   const BlockSpec& b = spec.blocks[static_cast<size_t>(layer)];
   Block block;
   block.parallel = b.parallel;
   block.residual_scale = spec.residual_scale;
-  auto norm = [&](bool present, std::string_view name) {
-    return present ? weights.norm(name, spec.hidden_size, spec.norm, spec.norm_epsilon, layer) : Norm{};
-  };
+  auto norm = [&](bool present, std::string_view name) { return present ? make_norm(weights, spec, name, layer) : Norm{}; };
   block.attn_norm = norm(b.attn_norm, "blk.{}.attn_norm");
   block.post_attn_norm = norm(b.post_attn_norm, "blk.{}.post_attention_norm");
   block.ffn_norm = norm(b.ffn_norm && !b.no_ffn, "blk.{}.ffn_norm");
@@ -258,7 +267,7 @@ std::unique_ptr<Model> make_decoder(const Config& config, Weights& weights, Deco
                                        rotated ? &s.ropes[static_cast<size_t>(rope)] : nullptr,
                                        rotated ? &model->rope_tables[static_cast<size_t>(rope)] : nullptr));
   }
-  if (s.output_norm) model->output_norm = weights.norm("output_norm", s.hidden_size, s.norm, s.norm_epsilon);
+  if (s.output_norm) model->output_norm = make_norm(weights, s, "output_norm", -1);
   // Without a matrix of its own the output reads the embedding (tied).
   const char* head = weights.has("output") ? "output" : "token_embd";
   model->output = weights.linear(head, s.vocab_size, s.hidden_size);

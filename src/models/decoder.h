@@ -31,6 +31,7 @@ struct BlockSpec {
   bool sinks = false;
   bool alibi = false;
   float alibi_max_bias = 8.0f;
+  bool alibi_scaled = false;     ///< the bias is scaled with the scores (Falcon)
   float clip_qkv = 0;
   // Norms
   bool attn_norm = true, post_attn_norm = false, ffn_norm = true, post_ffn_norm = false;
@@ -51,6 +52,7 @@ struct DecoderSpec {
   int32_t vocab_size = 0, hidden_size = 0, context_length = 0;
   ops::NormSpec::Kind norm = ops::NormSpec::Kind::kRms;
   float norm_epsilon = 1e-5f;
+  bool norm_weights = true;          ///< false: norms have neither weight nor bias (OLMo 1)
   float embedding_scale = 1, residual_scale = 1, logit_scale = 1, logit_softcap = 0;
   bool embedding_norm = false;       ///< a norm right after the embedding (BLOOM)
   bool learned_positions = false;    ///< "position_embd" is added
@@ -63,6 +65,17 @@ struct DecoderSpec {
 /// The settings every family has, read from their usual keys: sizes, heads, norm epsilon, context, and one BlockSpec per
 /// layer with heads, dims and ffn width filled in. Families then change what is theirs.
 DecoderSpec read_common(const Config& config, const Weights& weights);
+
+/// For families without grouped heads and with a plain MLP: as many KV heads as heads, and the width that the first
+/// layer's matrix has (older configurations leave both out, or carry keys that their modelling code never reads).
+void use_plain_blocks(DecoderSpec& spec, const Weights& weights);
+
+/// The feed-forward's function from its usual keys in config.json; `fallback` where there is none (and in GGUF, where the
+/// architecture implies it). Error(kUnsupported) for a name nobody here knows.
+ops::Activation read_activation(const Config& config, ops::Activation fallback);
+
+/// Which layers look at a window only: config.json's layer_types, or every layer but each `period`-th.
+std::vector<bool> local_layers(const Config& config, size_t num_layers, int32_t period);
 
 /// Rotary parameters from the usual keys: base, scaling of every published kind, partial factor. `part` names a nested
 /// set in config.json ("full_attention"); `base_key` another key of the base.

@@ -46,10 +46,10 @@ std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOpt
     local.frequencies = ops::rope_default(head_dim, base);
     spec.ropes.push_back(local);
   }
-  const std::vector<std::string> types = config.texts({nullptr, "layer_types"});
   const int32_t period = third ? config.find_integer({"attention.sliding_window_pattern", "sliding_window_pattern"}, 1)
                                      .value_or(6)
                                : 2;
+  const std::vector<bool> is_local = local_layers(config, spec.blocks.size(), period);
   const auto scalar = config.find_number({nullptr, "query_pre_attn_scalar"});
   for (size_t i = 0; i < spec.blocks.size(); ++i) {
     BlockSpec& b = spec.blocks[i];
@@ -57,8 +57,7 @@ std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOpt
     if (scalar && (second || third)) b.attention_scale = 1.0f / std::sqrt(*scalar);
     if (!second && !third) continue;
     b.post_attn_norm = b.post_ffn_norm = true;
-    const bool local = types.size() == spec.blocks.size() ? types[i] == "sliding_attention"
-                                                          : (static_cast<int32_t>(i) + 1) % period != 0;
+    const bool local = is_local[i];
     b.window = local ? window : 0;
     if (third) {
       b.qk_norm = BlockSpec::QkNorm::kPerHead;

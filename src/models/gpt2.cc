@@ -20,15 +20,12 @@ std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOpt
   const Config config(checkpoint);
   Weights weights(checkpoint, names, options, pool);
   DecoderSpec spec = read_common(config, weights);
+  use_plain_blocks(spec, weights);
   spec.norm = ops::NormSpec::Kind::kLayer;
-  if (const auto epsilon = config.find_number({"attention.layer_norm_epsilon", "layer_norm_epsilon"}))
-    spec.norm_epsilon = *epsilon;
   spec.learned_positions = true;
   for (BlockSpec& b : spec.blocks) {
     b.rope = -1;
-    b.gated = false;
-    b.activation = ops::Activation::kGeluTanh;
-    if (b.ffn_width == 0) b.ffn_width = 4 * spec.hidden_size;
+    b.activation = read_activation(config, ops::Activation::kGeluTanh);
   }
   return make_decoder(config, weights, std::move(spec));
 }

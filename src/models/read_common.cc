@@ -39,9 +39,14 @@ DecoderSpec read_common(const Config& config, const Weights& weights) {
   spec.vocab_size = static_cast<int32_t>(weights.rows_of("token_embd"));
   if (const auto rms = config.find_number({"attention.layer_norm_rms_epsilon", "rms_norm_eps"})) {
     spec.norm_epsilon = *rms;
-  } else if (const auto layer = config.find_number({"attention.layer_norm_epsilon", "layer_norm_eps"})) {
-    spec.norm_epsilon = *layer;
-    spec.norm = ops::NormSpec::Kind::kLayer;
+  } else {
+    for (const char* hf : {"layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"}) {
+      const auto layer = config.find_number({"attention.layer_norm_epsilon", hf});
+      if (!layer) continue;
+      spec.norm_epsilon = *layer;
+      spec.norm = ops::NormSpec::Kind::kLayer;
+      break;
+    }
   }
   const auto heads = per_layer(config, kHeads, num_layers, 1, 1 << 16);
   const auto kv_heads = config.has(kKvHeads) ? per_layer(config, kKvHeads, num_layers, 1, 1 << 16) : heads;
@@ -63,6 +68,40 @@ DecoderSpec read_common(const Config& config, const Weights& weights) {
     spec.blocks.push_back(b);
   }
   return spec;
+}
+
+void use_plain_blocks(DecoderSpec& spec, const Weights& weights) {
+  const auto width = static_cast<int32_t>(weights.rows_of("blk.{}.ffn_up", 0));
+  for (BlockSpec& b : spec.blocks) {
+    b.num_kv_heads = b.num_heads;
+    b.gated = false;
+    b.ffn_width = width;
+  }
+}
+
+ops::Activation read_activation(const Config& config, ops::Activation fallback) {
+  std::string name;
+  for (const char* key : {"hidden_act", "hidden_activation", "activation_function", "activation"})
+    if (name.empty()) name = config.text({nullptr, key});
+  if (name.empty()) return fallback;
+  if (name == "silu" || name == "swish") return ops::Activation::kSilu;
+  if (name == "gelu") return ops::Activation::kGeluErf;
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") return ops::Activation::kGeluTanh;
+  if (name == "quick_gelu") return ops::Activation::kGeluQuick;
+  if (name == "relu") return ops::Activation::kRelu;
+  if (name == "relu2") return ops::Activation::kReluSquared;
+  fail(ErrorCode::kUnsupported, "{}: activation '{}' is unknown: expected silu, gelu, gelu_new, quick_gelu, relu or relu2",
+       config.origin(), name);
+}
+
+std::vector<bool> local_layers(const Config& config, size_t num_layers, int32_t period) {
+  const std::vector<std::string> types = config.texts({nullptr, "layer_types"});
+  if (!types.empty() && types.size() != num_layers)
+    config.refuse({nullptr, "layer_types"}, fmt::format("has {} entries: expected one for each of {} layers", types.size(), num_layers));
+  std::vector<bool> local;
+  for (size_t i = 0; i < num_layers; ++i)
+    local.push_back(types.empty() ? (static_cast<int32_t>(i) + 1) % period != 0 : types[i] == "sliding_attention");
+  return local;
 }
 
 namespace {

@@ -13,13 +13,11 @@ std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOpt
   Weights weights(checkpoint, names, options, pool);
   DecoderSpec spec = read_common(config, weights);
   spec.norm = ops::NormSpec::Kind::kLayer;
-  if (const auto epsilon = config.find_number({"attention.layer_norm_epsilon", "norm_epsilon"}))
-    spec.norm_epsilon = *epsilon;
   spec.ropes = {read_rope(config, weights, spec.blocks[0].key_dim, ops::RopeLayout::kHalf)};
   const int32_t window = config.find_integer({"attention.sliding_window", "sliding_window"}).value_or(0);
   for (BlockSpec& b : spec.blocks) {
     b.gated = false;
-    b.activation = ops::Activation::kGeluTanh;
+    b.activation = read_activation(config, ops::Activation::kGeluTanh);
     b.window = window;
   }
   return make_decoder(config, weights, std::move(spec));

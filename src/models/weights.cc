@@ -89,8 +89,11 @@ Weights::Weights(const loaders::Checkpoint& checkpoint, const NameTable& names, 
 }
 
 std::string Weights::file_name(std::string_view name, int layer, std::string_view suffix) const {
-  const NameRule* rule = checkpoint_.format == loaders::Format::kHuggingFace ? names_.find(name) : nullptr;
-  return with_layer(rule ? std::string_view(rule->hf) : name, layer) + std::string(suffix);
+  const NameRule* rule = names_.find(name);
+  std::string_view pattern = name;
+  if (rule && checkpoint_.format == loaders::Format::kHuggingFace) pattern = rule->hf;
+  else if (rule && !rule->gguf_file.empty()) pattern = rule->gguf_file;
+  return with_layer(pattern, layer) + std::string(suffix);
 }
 
 const loaders::TensorEntry* Weights::find(std::string_view name, int layer, std::string_view suffix) const {
@@ -251,6 +254,11 @@ layers::Norm Weights::norm(std::string_view name, int64_t count, ops::NormSpec::
 std::vector<float> Weights::values(std::string_view name, std::string_view suffix, int64_t count, Need need_it,
                                    int layer) {
   const auto* entry = find(name, layer, suffix);
+  const std::string stacked = entry ? "" : file_name(name, layer, suffix);
+  if (stacked.find("{}") != std::string::npos) {
+    if (need_it == Need::kOptional && !checkpoint_.find(with_layer(stacked, 0))) return {};
+    return stacked_values(stacked, count);
+  }
   if (!entry && need_it == Need::kOptional) return {};
   const auto& tensor = entry ? *entry : need(name, layer, suffix);
   require(tensor.shape.elements() == count, ErrorCode::kInvalidFile, "{}: tensor '{}' has shape {}: expected {} values",
@@ -273,6 +281,25 @@ std::vector<float> Weights::values(std::string_view name, std::string_view suffi
     out = std::move(ordered);
   }
   advance(tensor.bytes);
+  return out;
+}
+
+std::vector<float> Weights::stacked_values(const std::string& pattern, int64_t count) {
+  std::vector<float> out;
+  for (int part = 0; static_cast<int64_t>(out.size()) < count; ++part) {
+    const std::string single = with_layer(pattern, part);
+    const auto* tensor = checkpoint_.find(single);
+    require(tensor != nullptr, ErrorCode::kInvalidFile, "{}: tensor '{}' is missing: the model's architecture needs it",
+            checkpoint_.path.string(), single);
+    const auto& traits = quant::traits(tensor->dtype);
+    const int64_t n = tensor->shape.elements();
+    require(traits.decode && n > 0 && static_cast<int64_t>(out.size()) + n <= count, ErrorCode::kInvalidFile,
+            "{}: tensor '{}' has shape {}: expected a part of {} values", checkpoint_.path.string(), single,
+            tensor->shape.to_string(), count);
+    out.resize(out.size() + static_cast<size_t>(n));
+    traits.decode(tensor->data, out.data() + out.size() - n, n);
+    advance(tensor->bytes);
+  }
   return out;
 }
 

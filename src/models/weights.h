@@ -26,11 +26,13 @@ enum class Transform : uint8_t {
   kNegateExp,       ///< A = -exp(A_log) (Mamba)
 };
 
-/// One tensor's names, without ".weight" or ".bias"; "{}" stands for the layer.
+/// One tensor's names, without ".weight" or ".bias"; "{}" stands for the layer, a second "{}" in the Hugging Face name
+/// for one of several tensors that GGUF stacks (experts, heads).
 struct NameRule {
   std::string gguf;
   std::string hf;
   Transform transform = Transform::kNone;
+  std::string gguf_file;  ///< what GGUF files of this family call it, where that is not `gguf`
 };
 
 class NameTable {
@@ -98,6 +100,7 @@ class Weights {
   struct Prepared;  // a matrix ready to pack: the mapped tensor, or a rearranged copy
   const loaders::TensorEntry& need(std::string_view name, int layer, std::string_view suffix) const;
   std::string file_name(std::string_view name, int layer, std::string_view suffix) const;
+  std::vector<float> stacked_values(const std::string& pattern, int64_t count);
   Prepared prepare(std::string_view name, int64_t rows, int64_t cols, int layer);
   void advance(uint64_t bytes);
 
