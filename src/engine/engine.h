@@ -11,18 +11,13 @@
 #include "core/cpu.h"
 #include "core/thread_pool.h"
 #include "engine/generation.h"
+#include "engine/policy.h"
 #include "engine/request.h"
 #include "engine/stats.h"
 #include "layers/cache_spec.h"
 #include "models/model.h"
 
 namespace millrace::engine {
-
-enum class Policy : uint8_t { kFcfs, kSjf, kPriority, kDeadline, kMaxBatch, kStatic, kDynamic, kOneByOne };
-/// "fcfs", "sjf", "priority", "deadline", "max-batch", "static", "dynamic", "one-by-one";
-/// Error(kInvalidArgument) with the list for another word.
-Policy parse_policy(const std::string& name);
-const char* policy_name(Policy policy);
 
 /// "auto", "f32", "bf16", "int8", "int4".
 std::optional<layers::KvType> parse_kv_type(const std::string& name);
@@ -57,6 +52,8 @@ struct EngineOptions {
   RequestLimits limits;
 };
 
+class Loop;
+
 class Engine {
  public:
   /// Makes the cache and starts the engine's thread. Error(kOutOfMemory) when the cache does not fit.
@@ -87,7 +84,6 @@ class Engine {
   Stats stats() const;
 
  private:
-  class Loop;
   std::unique_ptr<Loop> loop_;
 };
 

@@ -71,33 +71,35 @@ void SamplerChain::process(std::span<float> logits, std::span<const TokenId> tok
 }
 
 Picked SamplerChain::sample(std::span<float> logits, std::span<const TokenId> tokens,
-                            std::span<const uint32_t> mask, std::span<const TokenId> banned) {
+                            std::span<const uint32_t> mask, std::span<const TokenId> banned,
+                            SampleScratch& scratch) {
   if (logprobs_ < 0) {
     process(logits, tokens, mask, banned);
-    return pick(logits);
+    return pick(logits, scratch);
   }
   const double log_sum = log_sum_exp(logits);
   std::vector<TokenLogprob> top = top_logprobs(logits, logprobs_, log_sum);
-  const std::vector<float> own(logits.begin(), logits.end());
+  scratch.logits.assign(logits.begin(), logits.end());
   process(logits, tokens, mask, banned);
-  Picked picked = pick(logits);
+  Picked picked = pick(logits, scratch);
   if (picked.token < 0) return picked;
-  picked.logprob = static_cast<float>(own[static_cast<size_t>(picked.token)] - log_sum);
+  picked.logprob = static_cast<float>(scratch.logits[static_cast<size_t>(picked.token)] - log_sum);
   picked.top = std::move(top);
   return picked;
 }
 
-Picked SamplerChain::pick(std::span<float> logits) {
+Picked SamplerChain::pick(std::span<float> logits, SampleScratch& scratch) {
+  Candidates& candidates = scratch.candidates;
   Picked picked;
   if (temperature_ == 0) {
     picked.token = largest_index(logits);
     return picked;
   }
-  candidates_.collect(logits, top_k_, temperature_);
-  if (candidates_.empty()) return picked;
-  for (const auto& filter : filters_) filter->apply(candidates_, random_);
-  candidates_.normalise();
-  const Candidate drawn = candidates_[candidates_.draw(random_.uniform_double())];
+  candidates.collect(logits, top_k_, temperature_);
+  if (candidates.empty()) return picked;
+  for (const auto& filter : filters_) filter->apply(candidates, random_);
+  candidates.normalise();
+  const Candidate drawn = candidates[candidates.draw(random_.uniform_double())];
   for (const auto& filter : filters_) filter->drawn(drawn);
   picked.token = drawn.token;
   return picked;

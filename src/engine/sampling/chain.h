@@ -29,6 +29,13 @@ struct Picked {
   std::vector<TokenLogprob> top;
 };
 
+/// Memory of one worker, used for one answer after the other.
+struct SampleScratch {
+  Candidates candidates;
+  std::vector<float> logits;
+  std::vector<uint32_t> mask;
+};
+
 /// Removes tokens whose bit is 0 (those beyond the bits, too).
 void apply_mask(std::span<float> logits, std::span<const uint32_t> bits);
 
@@ -43,7 +50,7 @@ class SamplerChain {
   /// Picks from `logits` (overwritten). `tokens`: all so far. `mask`: one bit a token, or empty. `banned`:
   /// tokens that must not come now.
   Picked sample(std::span<float> logits, std::span<const TokenId> tokens, std::span<const uint32_t> mask,
-                std::span<const TokenId> banned);
+                std::span<const TokenId> banned, SampleScratch& scratch);
 
   /// The picked token is now the last of `tokens`.
   void accept(std::span<const TokenId> tokens);
@@ -57,7 +64,7 @@ class SamplerChain {
 
  private:
   SamplerChain() : random_(0) {}
-  Picked pick(std::span<float> logits);
+  Picked pick(std::span<float> logits, SampleScratch& scratch);
 
   uint64_t seed_ = 0;
   float temperature_ = 1;
@@ -67,7 +74,6 @@ class SamplerChain {
   std::vector<std::unique_ptr<LogitProcessor>> processors_;
   std::vector<std::unique_ptr<CandidateFilter>> filters_;
   Random random_;
-  Candidates candidates_;
 };
 
 }  // namespace millrace::engine

@@ -1,0 +1,133 @@
+// What the scheduler sees of the engine.
+
+#include <algorithm>
+
+#include "engine/loop.h"
+
+namespace millrace::engine {
+namespace {
+
+/// The scheduler looks at so many of those that wait, in the order of their rank.
+constexpr size_t kWaitingLookedAt = 64;
+
+}  // namespace
+
+void Loop::build_input(double time) {
+  input_.policy = options_.policy;
+  input_.sequences.clear();
+  viewed_.clear();
+  input_.token_budget = options_.token_budget;
+  input_.max_sequences = options_.max_sequences;
+  input_.static_batch = options_.static_batch;
+  input_.batch_wait = options_.batch_wait_seconds;
+  input_.block_size = options_.block_size;
+  input_.groups = blocks_.shapes();
+  input_.available = blocks_.available();
+  input_.swap_bytes_left = static_cast<int64_t>(options_.swap_bytes) - swapped_bytes_;
+
+  const auto view = [&](Sequence& s) -> SequenceView& {
+    SequenceView& v = input_.sequences.emplace_back();
+    viewed_.push_back(&s);
+    v.state = s.state;
+    v.rank = s.request->rank;
+    v.waited = time - s.request->arrival;
+    v.tokens = static_cast<int32_t>(s.tokens.size());
+    v.computed = s.computed;
+    v.runnable = s.request->full_since == 0 && !s.waits_for_beams;
+    v.sequences = s.request->forked ? 1 : s.request->answers();
+    if (s.stop_at > s.computed) v.stop_at = s.stop_at;
+    // Every row's logits are kept until the step is over: not for too many at once.
+    if (s.request->needs_all_rows() && s.request->request.task == Task::kGenerate) v.max_chunk = 64;
+    if (s.request->deadline != 0) {
+      v.deadline = s.request->deadline - time;
+      v.least_seconds = least_seconds(s);
+    }
+    return v;
+  };
+  int64_t decodes = 0;
+  coming_.clear();
+  for (Sequence* s : running_) {
+    view_running(*s, view(*s));
+    const auto left = static_cast<int64_t>(s->tokens.size()) - s->computed;
+    decodes += left == 1;
+    if (left > 1 && !waiting_.empty())
+      for (size_t b = static_cast<size_t>(s->computed / options_.block_size); b < s->hashes.size(); ++b)
+        coming_.insert(s->hashes[b]);
+  }
+  const size_t most = std::min(waiting_.size(), kWaitingLookedAt);
+  for (size_t i = 0; i < most; ++i) view_waiting(*waiting_[i], view(*waiting_[i]));
+
+  input_.mixed_budget = options_.token_budget;
+  if (options_.mixed_step_factor > 1 && cost_.known() && decodes > 0) {
+    const double spare = (options_.mixed_step_factor - 1) * cost_.step(decodes);
+    input_.mixed_budget =
+        std::max(options_.block_size, static_cast<int32_t>(std::min(spare / cost_.per_row(), 1e6)));
+  }
+}
+
+void Loop::view_running(const Sequence& s, SequenceView& v) const {
+  const auto known = static_cast<int32_t>(s.tokens.size());
+  for (size_t g = 0; g < s.table.blocks.size(); ++g)
+    v.table[g] = static_cast<int32_t>(s.table.blocks[g].size());
+  // What writing the very next token needs beyond growth is a copy (or a state's slot).
+  v.copy = blocks_.needed(s.table, s.computed, std::min(s.computed + 1, known));
+  for (size_t g = 0; g < s.table.blocks.size(); ++g) {
+    if (blocks_.shape(static_cast<int>(g)).kind == GroupShape::Kind::kState) continue;
+    const bool grows = s.computed >= v.table[g] * options_.block_size;
+    if (grows) v.copy[g] = 0;
+  }
+  v.exclusive = blocks_.exclusive(s.table);
+  v.swap_bytes = runner_.swap_bytes(s.table);
+  // The written rule: computing again costs a row for every token; swapping moves the bytes out and in.
+  v.recompute_seconds = s.computed * (cost_.known() ? cost_.per_row() : 1e-3);
+  v.swap_seconds = 2.0 * static_cast<double>(v.swap_bytes) / copy_bandwidth_;
+}
+
+void Loop::view_waiting(Sequence& s, SequenceView& v) {
+  if (s.state == State::kSwapped) {
+    for (size_t g = 0; g < s.swapped.table.blocks.size(); ++g) {
+      const auto& blocks = s.swapped.table.blocks[g];
+      v.table[g] = static_cast<int32_t>(blocks.size());
+      v.take[g] =
+          static_cast<int32_t>(std::count_if(blocks.begin(), blocks.end(), [](int32_t b) { return b >= 0; }));
+    }
+    return;
+  }
+  Match match;
+  if (s.request->request.use_prefix_cache && !s.request->needs_all_rows())
+    match = blocks_.match(s.tokens, s.hashes, v.tokens - 1);
+  v.computed = match.tokens;
+  if (v.stop_at <= match.tokens) v.stop_at = 0;
+  for (int g = 0; g < blocks_.num_groups(); ++g) {
+    const auto at = static_cast<size_t>(g);
+    const bool state = blocks_.shape(g).kind == GroupShape::Kind::kState;
+    v.take[at] = match.tokens > 0 ? match.idle[at] : (state ? 1 : 0);
+    v.table[at] = state ? 0 : match.tokens / options_.block_size;
+  }
+  v.held = prefix_is_coming(s, match.tokens);
+}
+
+/// Whether somebody computes the block that this sequence would begin with. If not, this one will.
+bool Loop::prefix_is_coming(const Sequence& s, int32_t found) {
+  if (!options_.prefix_cache || !s.request->request.use_prefix_cache || s.request->needs_all_rows())
+    return false;
+  const auto next = static_cast<size_t>(found / options_.block_size);
+  // The last token is always computed, so the block that holds it is no use.
+  const auto usable = static_cast<size_t>((static_cast<int32_t>(s.tokens.size()) - 1) / options_.block_size);
+  if (next >= usable) return false;
+  if (coming_.contains(s.hashes[next])) return true;
+  for (size_t b = next; b < s.hashes.size(); ++b) coming_.insert(s.hashes[b]);
+  return false;
+}
+
+/// At least so long until the request is done: its prompt, and the tokens it cannot do without.
+double Loop::least_seconds(const Sequence& s) const {
+  if (!cost_.known()) return 0;
+  const GenerationParams& g = s.request->request.generation;
+  const int32_t sure = g.ignore_eos ? s.request->max_tokens : std::max(1, g.min_tokens);
+  const auto left = static_cast<int32_t>(s.tokens.size()) - s.computed;
+  const double steps = std::max(0, sure - s.generated() - 1);
+  return cost_.step(left) + steps * cost_.step(1);
+}
+
+}  // namespace millrace::engine

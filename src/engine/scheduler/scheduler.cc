@@ -1,0 +1,218 @@
+#include "engine/scheduler/scheduler.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/checked.h"
+#include "core/error.h"
+
+namespace millrace::engine {
+namespace {
+
+using State = SequenceView::State;
+
+constexpr double kSecondsPerPriority = 30;     // waiting so long is worth one class of priority
+constexpr double kTokensPerSecondWaited = 50;  // ... so much shorter a job
+constexpr double kNoDeadline = 600;            // rank of what has no deadline: as if it were so far away
+constexpr double kPassedOverTooLong = 30;      // max-batch: from then on nobody goes ahead
+
+constexpr const char* kPolicyNames[] = {"fcfs",      "sjf",    "priority", "deadline",
+                                        "max-batch", "static", "dynamic",  "one-by-one"};
+
+class Planner {
+ public:
+  Planner(const SchedulerInput& input, StepPlan& plan)
+      : in_(input), plan_(plan), available_(input.available) {
+    order_.resize(in_.sequences.size());
+    std::iota(order_.begin(), order_.end(), 0);
+    std::stable_sort(order_.begin(), order_.end(),
+                     [&](int32_t a, int32_t b) { return at(a).rank < at(b).rank; });
+    taken_.assign(order_.size(), false);
+    for (const SequenceView& s : in_.sequences) {
+      running_ += s.state == State::kRunning ? s.sequences : 0;
+      decodes_ += s.state == State::kRunning && s.runnable && s.tokens - s.computed == 1;
+    }
+    chunk_budget_ = in_.token_budget - std::min(decodes_, in_.token_budget);
+    if (decodes_ > 0) chunk_budget_ = std::min(chunk_budget_, in_.mixed_budget);
+    decode_budget_ = std::min(decodes_, in_.token_budget);
+  }
+
+  void run() {
+    bool admitting = may_admit();
+    int32_t admitted = 0;
+    const int32_t most = in_.policy == Policy::kOneByOne ? 1
+                         : batched()                     ? std::min(in_.static_batch, in_.max_sequences)
+                                                         : in_.max_sequences;
+    for (const int32_t i : order_) {
+      const SequenceView& s = at(i);
+      if (taken_[z(i)] || !s.runnable) continue;
+      const bool inside = s.state == State::kRunning;
+      if (s.state == State::kWaiting && s.deadline != 0 && s.least_seconds > s.deadline) {
+        plan_.too_late.push_back(i);
+        continue;
+      }
+      if (!inside && (!admitting || s.held)) continue;
+      // A request may be wider than the whole limit; it then runs alone.
+      if (!inside && running_ + s.sequences > most && running_ > 0) {
+        admitting = false;
+        continue;
+      }
+      const int32_t tokens = tokens_for(s);
+      if (tokens == 0) {
+        // Without budget for this one, nobody behind it gets in either.
+        if (!inside) admitting = false;
+        continue;
+      }
+      if (!make_room(i, inside ? needed(s, s.computed + tokens) : needed_to_enter(s, s.computed + tokens))) {
+        if (!inside && (in_.policy != Policy::kMaxBatch || s.waited > kPassedOverTooLong)) admitting = false;
+        continue;
+      }
+      const BlockCounts used = needed(s, s.computed + tokens);
+      for (size_t g = 0; g < in_.groups.size(); ++g) available_[g] -= used[g];
+      (inside && s.tokens - s.computed == 1 ? decode_budget_ : chunk_budget_) -= tokens;
+      if (!inside) {
+        running_ += s.sequences;
+        ++admitted;
+      }
+      taken_[z(i)] = true;
+      plan_.compute.push_back({i, tokens});
+    }
+  }
+
+ private:
+  static size_t z(int64_t i) { return static_cast<size_t>(i); }
+  const SequenceView& at(int32_t i) const { return in_.sequences[z(i)]; }
+  bool batched() const { return in_.policy == Policy::kStatic || in_.policy == Policy::kDynamic; }
+
+  /// The baselines let nobody in while a batch runs.
+  bool may_admit() const {
+    if (in_.policy == Policy::kOneByOne) return running_ == 0;
+    if (!batched()) return true;
+    if (running_ > 0) return false;
+    int32_t waiting = 0;
+    double longest = 0;
+    for (const SequenceView& s : in_.sequences) {
+      if (s.state == State::kSwapped) return true;
+      waiting += s.state == State::kWaiting ? s.sequences : 0;
+      longest = std::max(longest, s.waited);
+    }
+    const double patience = in_.policy == Policy::kStatic ? 20 * in_.batch_wait : in_.batch_wait;
+    return waiting >= in_.static_batch || longest >= patience;
+  }
+
+  int32_t tokens_for(const SequenceView& s) const {
+    const int32_t left = s.tokens - s.computed;
+    if (s.state == State::kRunning && left == 1) return std::min(decode_budget_, 1);
+    int32_t tokens = std::min(left, chunk_budget_);
+    if (s.max_chunk > 0) tokens = std::min(tokens, s.max_chunk);
+    if (s.stop_at > s.computed) tokens = std::min(tokens, s.stop_at - s.computed);
+    return tokens;
+  }
+
+  BlockCounts needed(const SequenceView& s, int32_t target) const {
+    BlockCounts need{};
+    for (size_t g = 0; g < in_.groups.size(); ++g) {
+      need[g] = s.state == State::kRunning ? s.copy[g] : s.take[g];
+      if (in_.groups[g].kind != GroupShape::Kind::kState)
+        need[g] += std::max(0, static_cast<int32_t>(ceil_div(target, in_.block_size)) - s.table[g]);
+    }
+    return need;
+  }
+
+  /// What waits must fit with all its tokens and those it forks into, and leave a block for everyone inside,
+  /// so that it does not get in only to be thrown out. When nobody is inside, it must only be able to begin.
+  BlockCounts needed_to_enter(const SequenceView& s, int32_t target) const {
+    if (running_ == 0) return needed(s, target);
+    BlockCounts need = needed(s, s.tokens);
+    for (size_t g = 0; g < in_.groups.size(); ++g)
+      need[g] += s.sequences - 1 + (in_.groups[g].kind == GroupShape::Kind::kState ? 0 : running_);
+    return need;
+  }
+
+  bool fits(const BlockCounts& need) const {
+    for (size_t g = 0; g < in_.groups.size(); ++g)
+      if (need[g] > available_[g]) return false;
+    return true;
+  }
+
+  /// Preempts until `need` fits, if sequence `i` may and it helps.
+  bool make_room(int32_t i, const BlockCounts& need) {
+    const bool inside = at(i).state == State::kRunning;
+    const bool may = inside || in_.policy == Policy::kPriority || in_.policy == Policy::kDeadline;
+    while (!fits(need)) {
+      const int32_t victim = may ? worst_behind(i) : -1;
+      if (victim < 0) return false;
+      const SequenceView& v = at(victim);
+      const bool swap = v.swap_bytes > 0 && v.swap_bytes <= in_.swap_bytes_left - swapped_bytes_ &&
+                        v.swap_seconds < v.recompute_seconds;
+      if (swap) swapped_bytes_ += v.swap_bytes;
+      for (size_t g = 0; g < in_.groups.size(); ++g) available_[g] += v.exclusive[g];
+      running_ -= v.sequences;
+      if (v.runnable && v.tokens - v.computed == 1) --decode_budget_;
+      taken_[z(victim)] = true;
+      plan_.preempt.push_back({victim, swap});
+    }
+    return true;
+  }
+
+  /// The running sequence to preempt for `i`: one that cannot run now, else the worst-ranked behind it; -1:
+  /// none.
+  int32_t worst_behind(int32_t i) const {
+    int32_t worst = -1;
+    for (auto it = order_.rbegin(); it != order_.rend(); ++it) {
+      const SequenceView& v = at(*it);
+      if (*it == i || taken_[z(*it)] || v.state != State::kRunning) continue;
+      if (!v.runnable) return *it;
+      if (worst < 0 && v.rank > at(i).rank) worst = *it;
+    }
+    return worst;
+  }
+
+  const SchedulerInput& in_;
+  StepPlan& plan_;
+  BlockCounts available_;
+  std::vector<int32_t> order_;
+  std::vector<bool> taken_;  // planned or preempted
+  int32_t running_ = 0;
+  int32_t decodes_ = 0;
+  int32_t chunk_budget_ = 0, decode_budget_ = 0;
+  int64_t swapped_bytes_ = 0;
+};
+
+}  // namespace
+
+void plan_step(const SchedulerInput& input, StepPlan& plan) {
+  plan.compute.clear();
+  plan.preempt.clear();
+  plan.too_late.clear();
+  Planner(input, plan).run();
+}
+
+double rank_of(Policy policy, double arrival, int32_t work_tokens, int32_t priority, double deadline) {
+  switch (policy) {
+    case Policy::kSjf:
+    case Policy::kMaxBatch:
+      return arrival + work_tokens / kTokensPerSecondWaited;
+    case Policy::kPriority:
+      return arrival + kSecondsPerPriority * priority;
+    case Policy::kDeadline:
+      return deadline != 0 ? deadline : arrival + kNoDeadline;
+    case Policy::kFcfs:
+    case Policy::kStatic:
+    case Policy::kDynamic:
+    case Policy::kOneByOne:
+      return arrival;
+  }
+  return arrival;
+}
+
+Policy parse_policy(const std::string& name) {
+  for (size_t i = 0; i < std::size(kPolicyNames); ++i)
+    if (name == kPolicyNames[i]) return static_cast<Policy>(i);
+  fail(ErrorCode::kInvalidArgument, "the policy '{}' is unknown: it must be one of {}", name,
+       fmt::join(kPolicyNames, ", "));
+}
+
+const char* policy_name(Policy policy) { return kPolicyNames[static_cast<size_t>(policy)]; }
+
+}  // namespace millrace::engine
