@@ -453,16 +453,15 @@ Value filter_file_size(Runtime& rt, const Value& value, Arguments& arguments) {
   const double base = binary ? 1024 : 1000;
   if (bytes == 1) return rt.string("1 Byte");
   if (bytes < base) return rt.string(fmt::format("{} Bytes", static_cast<int64_t>(std::max(bytes, -9e18))));
-  constexpr const char* kDecimal[] = {"kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"};
-  constexpr const char* kBinary[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"};
-  double unit = base;
-  int i = 0;
-  for (; i < 8; ++i) {
-    unit = std::pow(base, i + 2);
-    if (bytes < unit) break;
+  static constexpr const char* kDecimal[] = {"kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"};
+  static constexpr const char* kBinary[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"};
+  size_t i = 0;
+  double unit = base * base;
+  while (bytes >= unit && i < 7) {
+    unit *= base;
+    ++i;
   }
-  return rt.string(
-      fmt::format("{:.1f} {}", base * bytes / unit, (binary ? kBinary : kDecimal)[std::min(i, 7)]));
+  return rt.string(fmt::format("{:.1f} {}", base * bytes / unit, binary ? kBinary[i] : kDecimal[i]));
 }
 
 constexpr FilterEntry kFilters[] = {
