@@ -9,6 +9,7 @@
 #include "core/cpu.h"
 #include "core/dtype.h"
 #include "kernels/attention.h"
+#include "kernels/scan.h"
 
 namespace millrace::kernels {
 
@@ -48,10 +49,17 @@ struct Table {
   /// pairs.
   void (*rope_half)(float* x, const float* cosine, const float* sine, int64_t half);
   void (*rope_interleaved)(float* x, const float* cosine, const float* sine, int64_t half);
+  /// y[i] = silu(x[i]); y may be x.
+  void (*silu)(float* y, const float* x, int64_t n);
+  /// y[i] = 1 / (1 + exp(-x[i]))
+  void (*sigmoid)(float* y, const float* x, int64_t n);
+  /// y[i] = log(1 + exp(x[i] + bias[i])); bias may be null.
+  void (*softplus)(float* y, const float* x, const float* bias, int64_t n);
 
+  ScanKernels scan;
   AttentionKernels attention;  ///< over float tiles
-  AttentionKernels
-      attention_bf16;  ///< over bfloat16 tiles where the CPU multiplies them; else the same as `attention`
+  /// Over bfloat16 tiles where the CPU multiplies them; else the same as `attention`.
+  AttentionKernels attention_bf16;
 };
 
 /// The table of a level; the caller has checked that this CPU has it. Levels are nested: an entry with no

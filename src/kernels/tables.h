@@ -8,6 +8,7 @@ namespace millrace::kernels {
 /// Every entry, in plain C++.
 Table scalar_table();
 AttentionKernels scalar_attention();
+ScanKernels scalar_scan();
 
 #if defined(__x86_64__)
 // Each replaces the entries it has something faster for.

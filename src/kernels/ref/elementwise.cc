@@ -108,6 +108,21 @@ void rope_interleaved(float* x, const float* cosine, const float* sine, int64_t 
   }
 }
 
+void silu(float* y, const float* x, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = x[i] / (1.0f + std::exp(-x[i]));
+}
+
+void sigmoid(float* y, const float* x, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = 1.0f / (1.0f + std::exp(-x[i]));
+}
+
+void softplus(float* y, const float* x, const float* bias, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float z = x[i] + (bias ? bias[i] : 0.0f);
+    y[i] = std::max(z, 0.0f) + std::log1p(std::exp(-std::fabs(z)));
+  }
+}
+
 }  // namespace
 
 Table scalar_table() {
@@ -129,6 +144,10 @@ Table scalar_table() {
   t.softcap = softcap;
   t.rope_half = rope_half;
   t.rope_interleaved = rope_interleaved;
+  t.silu = silu;
+  t.sigmoid = sigmoid;
+  t.softplus = softplus;
+  t.scan = scalar_scan();
   t.attention = scalar_attention();
   t.attention_bf16 = t.attention;
   return t;

@@ -87,6 +87,21 @@ void silu_mul_kernel(float* y, const float* gate, const float* up, int64_t n) {
   map(y, gate, up, n, [](F g, F u) { return mul(mul(g, sigmoid(g)), u); });
 }
 
+void silu_kernel(float* y, const float* x, int64_t n) {
+  map(y, x, n, [](F a) { return mul(a, sigmoid(a)); });
+}
+
+void sigmoid_kernel(float* y, const float* x, int64_t n) {
+  map(y, x, n, [](F a) { return sigmoid(a); });
+}
+
+void softplus_kernel(float* y, const float* x, const float* bias, int64_t n) {
+  if (bias)
+    map(y, x, bias, n, [](F a, F b) { return soft_plus(add(a, b)); });
+  else
+    map(y, x, n, [](F a) { return soft_plus(a); });
+}
+
 void gelu_tanh_mul_kernel(float* y, const float* gate, const float* up, int64_t n) {
   // 0.5 x (1 + tanh(u)) is x sigmoid(2 u).
   const F two_c = set(2.0f * 0.7978845608028654f), cubic = set(0.044715f);
@@ -226,6 +241,9 @@ inline void fill_elementwise(Table& t) {
   t.softcap = softcap_kernel;
   t.rope_half = rope_half_kernel;
   t.rope_interleaved = rope_interleaved_kernel;
+  t.silu = silu_kernel;
+  t.sigmoid = sigmoid_kernel;
+  t.softplus = softplus_kernel;
 }
 
 }  // namespace

@@ -25,6 +25,22 @@ inline F exponential(F x) {
 /// 1 / (1 + e^-x)
 inline F sigmoid(F x) { return div(set(1.0f), add(set(1.0f), exponential(sub(set(0.0f), x)))); }
 
+/// log(1 + e^x): max(x, 0) + log1p(u) with u = e^-|x|, and log1p(u) = 2 atanh(u / (2 + u)) as an odd series.
+inline F soft_plus(F x) {
+  const F u = exponential(sub(set(0.0f), absolute(x)));
+  const F s = div(u, add(set(2.0f), u));
+  const F s2 = mul(s, s);
+  F p = set(2.0f / 15);
+  p = fma(p, s2, set(2.0f / 13));
+  p = fma(p, s2, set(2.0f / 11));
+  p = fma(p, s2, set(2.0f / 9));
+  p = fma(p, s2, set(2.0f / 7));
+  p = fma(p, s2, set(2.0f / 5));
+  p = fma(p, s2, set(2.0f / 3));
+  p = fma(p, s2, set(2.0f));
+  return fma(p, s, larger(set(0.0f), x));
+}
+
 /// tanh to about 2 ulp: an odd polynomial near zero, 1 - 2 / (e^2x + 1) elsewhere.
 inline F hyperbolic_tangent(F x) {
   const F magnitude = absolute(x);
