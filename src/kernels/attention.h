@@ -23,9 +23,9 @@ inline constexpr int32_t kAttentionRows = 6;  ///< query rows that share the loa
 /// "No key yet": finite, so that differences of two of them are zero and not NaN.
 inline constexpr float kNoMaximum = -1e30f;
 
-/// Up to kAttentionRows query rows against one chunk. A row's arithmetic depends on its own q, range and state
-/// only: rows may be grouped in any way, and tiles without a visible key may be left out, without changing a
-/// bit.
+/// Up to kAttentionRows query rows against one chunk. A row's arithmetic depends on its own q, range and
+/// state only: rows may be grouped in any way, and tiles without a visible key may be left out, without
+/// changing a bit.
 struct AttentionPanel {
   int32_t rows;
   int32_t key_dim;
@@ -64,6 +64,8 @@ struct AttentionKernels {
   /// tokens] [ceil(value_dim / 32)][2].
   void (*expand_int4_k)(void* out, const void* in, const void* groups, int64_t key_dim);
   void (*expand_int4_v)(void* out, const void* in, const void* groups, int64_t value_dim);
+  /// A V tile of this kernel's order as a K tile, for latent attention.
+  void (*transpose_values)(void* out, const void* in, int64_t value_dim);
 };
 
 }  // namespace millrace::kernels

@@ -128,9 +128,28 @@ KvLayout make_kv_layout(KvFormat format, int32_t block_size, int32_t key_dim, in
   return layout;
 }
 
+KvLayout make_latent_layout(KvFormat format, int32_t block_size, int32_t latent_dim, int32_t rope_dim) {
+  KvLayout layout{};
+  layout.format = format;
+  layout.latent = true;
+  layout.key_dim = latent_dim + rope_dim;
+  layout.value_dim = latent_dim;
+  layout.stored_value_dim = static_cast<int32_t>(round_up(latent_dim, 16));
+  layout.stored_key_dim = layout.stored_value_dim + static_cast<int32_t>(round_up(rope_dim, 2));
+  layout.tiles_per_block = static_cast<int32_t>(ceil_div(block_size, kTokenTile));
+  layout.rope_offset = round_up(part_bytes(format, layout.stored_value_dim).elements, 64);
+  layout.tile_bytes =
+      layout.rope_offset +
+      round_up(part_bytes(format, layout.stored_key_dim - layout.stored_value_dim).elements, 64);
+  layout.head_bytes = layout.tiles_per_block * layout.tile_bytes;
+  return layout;
+}
+
 void store_token(const KvLayout& layout, std::byte* tile, int32_t lane, const float* k, const float* v) {
   if (lane == 0) std::memset(tile, 0, static_cast<size_t>(layout.tile_bytes));
-  store_vector(layout.format, tile, tile + layout.k_scale_offset, lane, k, layout.key_dim, KeyOrder{lane});
+  const int32_t key_dim = layout.latent ? layout.key_dim - layout.value_dim : layout.key_dim;
+  store_vector(layout.format, tile + layout.rope_offset, tile + layout.k_scale_offset, lane, k, key_dim,
+               KeyOrder{lane});
   store_vector(layout.format, tile + layout.v_offset, tile + layout.v_scale_offset, lane, v, layout.value_dim,
                ValueOrder{lane, layout.stored_value_dim});
 }

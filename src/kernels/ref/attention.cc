@@ -105,10 +105,18 @@ void expand_int4_v(void* out, const void* in, const void* groups, int64_t value_
           int4_value(from[t / 2 * value_dim + d], t % 2, group + (t * groups_per_token + d / 32) * 2);
 }
 
+void transpose_values(void* out, const void* in, int64_t value_dim) {
+  auto* to = static_cast<float*>(out);
+  const auto* from = static_cast<const float*>(in);
+  for (int64_t d = 0; d < value_dim; ++d)
+    for (int64_t t = 0; t < kTokenTile; ++t) to[d * kTokenTile + t] = from[t * value_dim + d];
+}
+
 }  // namespace
 
 AttentionKernels scalar_attention() {
-  return {false, attend, prepare_query, expand_bf16, expand_int8, expand_int4_k, expand_int4_v};
+  return {false,       attend,        prepare_query, expand_bf16,
+          expand_int8, expand_int4_k, expand_int4_v, transpose_values};
 }
 
 }  // namespace millrace::kernels

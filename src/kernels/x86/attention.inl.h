@@ -156,6 +156,13 @@ inline void prepare_query_f32(void* out, const float* q, float scale, int64_t n)
   if (i < n) store_some(to + i, mul(load_some(q + i, n - i, set(0.0f)), s), n - i);
 }
 
+inline void transpose_values_f32(void* out, const void* in, int64_t value_dim) {
+  auto* to = static_cast<float*>(out);
+  const auto* from = static_cast<const float*>(in);
+  for (int64_t d = 0; d < value_dim; ++d)
+    for (int64_t t = 0; t < kTokenTile; ++t) to[d * kTokenTile + t] = from[t * value_dim + d];
+}
+
 /// `convert(from, even, odd)` reads kLanes pairs; `bytes` of one pair.
 template <typename Convert>
 inline void expand_pairs(void* out, const void* in, int64_t pairs, int64_t width, int64_t bytes,

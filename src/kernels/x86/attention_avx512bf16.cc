@@ -147,6 +147,35 @@ void expand_int4_v_bf16(void* out, const void* in, const void* groups, int64_t v
     }
 }
 
+/// Eight pairs of tokens by sixteen dimensions at a time: a 32-bit pair of tokens of one dimension beside
+/// that of the next becomes, byte-shuffled, the pair of dimensions of one token beside that of the other; 8 x
+/// 8 such 64-bit pieces are transposed.
+void transpose_values_bf16(void* out, const void* in, int64_t value_dim) {
+  auto* to = static_cast<uint16_t*>(out);
+  const auto* from = static_cast<const uint16_t*>(in);
+  const I order = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
+  for (int64_t d = 0; d < value_dim; d += kLanes) {
+    I a[8], b[8];
+    for (int p = 0; p < 8; ++p) a[p] = _mm512_shuffle_epi8(load_i32(from + (p * value_dim + d) * 2), order);
+    for (int p = 0; p < 8; p += 2) {
+      b[p] = _mm512_unpacklo_epi64(a[p], a[p + 1]);
+      b[p + 1] = _mm512_unpackhi_epi64(a[p], a[p + 1]);
+    }
+    // b[p] holds pieces 0, 2, 4, 6 of rows p, p + 1; b[p + 1] pieces 1, 3, 5, 7.
+    for (int odd = 0; odd < 2; ++odd) {
+      const I low02 = _mm512_shuffle_i64x2(b[odd], b[2 + odd], 0x44),
+              low46 = _mm512_shuffle_i64x2(b[odd], b[2 + odd], 0xee);
+      const I high02 = _mm512_shuffle_i64x2(b[4 + odd], b[6 + odd], 0x44),
+              high46 = _mm512_shuffle_i64x2(b[4 + odd], b[6 + odd], 0xee);
+      uint16_t* row = to + (d + 2 * odd) * kTokenTile;
+      _mm512_storeu_si512(row, _mm512_shuffle_i64x2(low02, high02, 0x88));
+      _mm512_storeu_si512(row + 4 * kTokenTile, _mm512_shuffle_i64x2(low02, high02, 0xdd));
+      _mm512_storeu_si512(row + 8 * kTokenTile, _mm512_shuffle_i64x2(low46, high46, 0x88));
+      _mm512_storeu_si512(row + 12 * kTokenTile, _mm512_shuffle_i64x2(low46, high46, 0xdd));
+    }
+  }
+}
+
 }  // namespace
 
 void fill_avx512bf16(Table& t) {
@@ -156,7 +185,8 @@ void fill_avx512bf16(Table& t) {
                       copy_bf16,
                       expand_int8_bf16,
                       expand_int4_k_bf16,
-                      expand_int4_v_bf16};
+                      expand_int4_v_bf16,
+                      transpose_values_bf16};
 }
 
 }  // namespace millrace::kernels

@@ -1,0 +1,502 @@
+// A step's attention is cut into units: (sequence, KV head, up to kUnitRows query rows of its group), and for
+// few units also by splits of the context. A row's result depends on its own query, position and the cached
+// tokens only, to the last bit: chunks of 64 keys and splits of kSplitTokens start at fixed positions of the
+// sequence, every split is reduced from nothing, and splits are merged in ascending order, whether one thread
+// walks them or many.
+#include "ops/attention_job.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+
+#include "core/checked.h"
+#include "core/error.h"
+
+namespace millrace::ops {
+namespace {
+
+using kernels::AttentionPanel;
+using kernels::kAttentionRows;
+using kernels::kChunkTiles;
+using kernels::kChunkTokens;
+using kernels::kNoMaximum;
+using kernels::kTokenTile;
+
+constexpr int32_t kSplitTokens = 512;
+constexpr int32_t kUnitRows = 48;
+/// Splits are handed to threads one by one when there are fewer units than this many per thread.
+constexpr int64_t kUnitsPerThread = 4;
+
+struct Unit {
+  int32_t sequence;
+  int32_t kv_head;
+  int32_t row_begin, row_end;      ///< flattened (query, head of the group) rows
+  int32_t split_begin, split_end;  ///< positions are split * kSplitTokens
+  int64_t partial;                 ///< first row of the partial results, or -1: this unit writes the output
+};
+
+/// Running softmax state of some rows.
+struct State {
+  float* maximum;
+  float* sum;
+  float* accumulator;
+};
+
+struct Scratch {
+  std::byte* q;
+  State total, part;
+  int32_t* begin;
+  int32_t* end;
+  float* slope;
+  float* distance;
+  float* scores;
+  std::byte* tiles;  ///< expanded K and V of one chunk
+};
+
+/// Visible keys [begin, end) of the query at `position`.
+struct Range {
+  int32_t begin, end;
+};
+
+Range visible_range(const AttentionOptions& options, int32_t position, int32_t context_length) {
+  if (!options.causal) return {0, context_length};
+  int32_t begin = 0;
+  if (options.window > 0) begin = std::max(begin, position - options.window + 1);
+  if (options.chunk > 0) begin = std::max(begin, position / options.chunk * options.chunk);
+  return {begin, position + 1};
+}
+
+int32_t row_position(const AttentionSequence& s, int32_t row, int32_t group) {
+  return s.context_length - s.query_length + row / group;
+}
+
+/// Keys that rows [begin, end) see together. Later rows see later keys, at both ends.
+Range unit_range(const AttentionJob& job, const AttentionSequence& s, int32_t row_begin, int32_t row_end) {
+  const Range first = visible_range(job.options, row_position(s, row_begin, job.group), s.context_length);
+  const Range last = visible_range(job.options, row_position(s, row_end - 1, job.group), s.context_length);
+  return {first.begin, last.end};
+}
+
+int64_t expanded_tile_bytes(const AttentionJob& job) {
+  return round_up(kTokenTile * job.layout.stored_key_dim * job.element_bytes, 64) +
+         round_up(kTokenTile * job.layout.stored_value_dim * job.element_bytes, 64);
+}
+
+State allocate_state(Arena& arena, int64_t rows, int64_t value_dim) {
+  return {arena.allocate<float>(rows), arena.allocate<float>(rows), arena.allocate<float>(rows * value_dim)};
+}
+
+Scratch allocate_scratch(const AttentionJob& job) {
+  Arena& arena = job.context.arena;
+  Scratch s;
+  s.q = arena.allocate<std::byte>(kUnitRows * job.layout.stored_key_dim * job.element_bytes);
+  s.total = allocate_state(arena, kUnitRows, job.layout.stored_value_dim);
+  s.part = allocate_state(arena, kUnitRows, job.layout.stored_value_dim);
+  s.begin = arena.allocate<int32_t>(kAttentionRows);
+  s.end = arena.allocate<int32_t>(kAttentionRows);
+  s.slope = arena.allocate<float>(kAttentionRows);
+  s.distance = arena.allocate<float>(kAttentionRows);
+  s.scores = arena.allocate<float>(kAttentionRows * kChunkTokens);
+  s.tiles = arena.allocate<std::byte>(job.expands ? kChunkTiles * expanded_tile_bytes(job) : 0);
+  return s;
+}
+
+void clear_state(const AttentionJob& job, const State& state, int32_t rows) {
+  std::fill_n(state.maximum, rows, kNoMaximum);
+  std::fill_n(state.sum, rows, 0.0f);
+  std::fill_n(state.accumulator, int64_t{rows} * job.layout.stored_value_dim, 0.0f);
+}
+
+State state_at(const AttentionJob& job, const State& state, int64_t row) {
+  return {state.maximum + row, state.sum + row, state.accumulator + row * job.layout.stored_value_dim};
+}
+
+/// total = total and part together. A part that saw nothing changes nothing.
+void merge_state(const AttentionJob& job, const State& total, const State& part, int32_t rows) {
+  const int64_t n = job.layout.stored_value_dim;
+  for (int32_t r = 0; r < rows; ++r) {
+    if (part.sum[r] == 0.0f) continue;
+    const float largest = std::max(total.maximum[r], part.maximum[r]);
+    const float keep = std::exp(total.maximum[r] - largest);
+    const float take = std::exp(part.maximum[r] - largest);
+    total.sum[r] = total.sum[r] * keep + part.sum[r] * take;
+    total.maximum[r] = largest;
+    job.context.kernels.scale_add(total.accumulator + r * n, keep, part.accumulator + r * n, take, n);
+  }
+}
+
+/// Writes the normalised rows, with the sinks' share of probability.
+void write_rows(const AttentionJob& job, const AttentionSequence& s, int32_t kv_head, int32_t row_begin,
+                int32_t row_end, const State& state) {
+  for (int32_t row = row_begin; row < row_end; ++row) {
+    const int32_t r = row - row_begin;
+    const int32_t head = kv_head * job.group + row % job.group;
+    float sum = state.sum[r], weight = 1.0f;
+    if (job.options.sinks) {
+      const float sink = job.options.sinks[head];
+      const float largest = std::max(state.maximum[r], sink);
+      weight = std::exp(state.maximum[r] - largest);
+      sum = sum * weight + std::exp(sink - largest);
+    }
+    const float factor = sum > 0 ? weight / sum : 0.0f;
+    const float* from = state.accumulator + int64_t{r} * job.layout.stored_value_dim;
+    float* to = job.out + (int64_t{s.query_begin} + row / job.group) * job.out_stride +
+                int64_t{head} * job.shape.value_dim;
+    job.context.kernels.scale(to, from, factor, job.shape.value_dim);
+  }
+}
+
+void prepare_queries(const AttentionJob& job, const AttentionSequence& s, const Unit& unit, std::byte* out) {
+  std::byte* to = out;
+  for (int32_t row = unit.row_begin; row < unit.row_end; ++row)
+    for (const QueryPart& part : job.query) {
+      if (part.dim == 0) continue;
+      const float* from = part.data + (int64_t{s.query_begin} + row / job.group) * part.stride +
+                          (int64_t{unit.kv_head} * job.group + row % job.group) * part.head_stride;
+      job.kernels->prepare_query(to, from, job.options.scale, part.dim);
+      const int64_t used = part.dim * job.element_bytes, all = part.stored_dim * job.element_bytes;
+      std::fill_n(to + used, all - used, std::byte{0});
+      to += all;
+    }
+}
+
+/// The same for latents: they are kept in V's order, from which K's is made here; the rotated key is in K's
+/// order.
+void load_latent_tile(const AttentionJob& job, const std::byte* tile, std::byte* k_out, std::byte* v_out,
+                      const void*& k, const void*& v) {
+  const KvLayout& l = job.layout;
+  const int64_t rope_dim = l.stored_key_dim - l.stored_value_dim;
+  const bool as_stored = l.format == KvFormat::kF32 || job.kernels->bf16;
+  std::byte* rope_out = k_out + l.stored_value_dim * kTokenTile * job.element_bytes;
+  v = tile + l.v_offset;
+  if (as_stored) {
+    std::memcpy(rope_out, tile + l.rope_offset,
+                static_cast<size_t>(rope_dim * kTokenTile * job.element_bytes));
+  } else {
+    job.kernels->expand_bf16(v_out, v, kTokenTile / 2, l.stored_value_dim);
+    job.kernels->expand_bf16(rope_out, tile + l.rope_offset, rope_dim / 2, kTokenTile);
+    v = v_out;
+  }
+  job.kernels->transpose_values(k_out, v, l.stored_value_dim);
+  k = k_out;
+}
+
+/// Points the panel at tile number `index` of the chunk, expanding it first where the kernel cannot read it
+/// as stored.
+void load_tile(const AttentionJob& job, const std::byte* tile, int32_t index, const Scratch& scratch,
+               AttentionPanel& panel) {
+  const KvLayout& l = job.layout;
+  panel.k[index] = tile;
+  panel.v[index] = tile + l.v_offset;
+  panel.k_scale[index] = nullptr;
+  panel.v_scale[index] = nullptr;
+  if (!job.expands) return;
+  const std::byte* k = tile;
+  const std::byte* v = tile + l.v_offset;
+  std::byte* k_out = scratch.tiles + index * expanded_tile_bytes(job);
+  std::byte* v_out = k_out + round_up(kTokenTile * l.stored_key_dim * job.element_bytes, 64);
+  if (l.latent) return load_latent_tile(job, tile, k_out, v_out, panel.k[index], panel.v[index]);
+  switch (l.format) {
+    case KvFormat::kF32:
+      return;
+    case KvFormat::kBF16:
+      job.kernels->expand_bf16(k_out, k, l.stored_key_dim / 2, kTokenTile);
+      job.kernels->expand_bf16(v_out, v, kTokenTile / 2, l.stored_value_dim);
+      break;
+    case KvFormat::kInt8:
+      job.kernels->expand_int8(k_out, k, l.stored_key_dim / 2, kTokenTile);
+      job.kernels->expand_int8(v_out, v, kTokenTile / 2, l.stored_value_dim);
+      panel.k_scale[index] = reinterpret_cast<const float*>(tile + l.k_scale_offset);
+      panel.v_scale[index] = reinterpret_cast<const float*>(tile + l.v_scale_offset);
+      break;
+    case KvFormat::kInt4:
+      job.kernels->expand_int4_k(k_out, k, tile + l.k_scale_offset, l.stored_key_dim);
+      job.kernels->expand_int4_v(v_out, v, tile + l.v_scale_offset, l.stored_value_dim);
+      break;
+  }
+  panel.k[index] = k_out;
+  panel.v[index] = v_out;
+}
+
+/// All rows of the unit over tokens [begin, end) of one chunk; begin is a multiple of kTokenTile.
+void attend_chunk(const AttentionJob& job, const AttentionSequence& s, const Unit& unit, Range tokens,
+                  const Scratch& scratch, const State& state) {
+  AttentionPanel panel;
+  panel.num_tiles = static_cast<int32_t>(ceil_div(tokens.end - tokens.begin, kTokenTile));
+  for (int32_t i = 0; i < panel.num_tiles; ++i) {
+    const int32_t token = tokens.begin + i * kTokenTile;
+    const int32_t block = s.block_table[static_cast<size_t>(token / job.shape.block_size)];
+    const int32_t tile = token % job.shape.block_size / kTokenTile;
+    load_tile(job, kv_tile(job.layout, job.blocks + block * job.shape.block_bytes, unit.kv_head, tile), i,
+              scratch, panel);
+  }
+  panel.key_dim = job.layout.stored_key_dim;
+  panel.value_dim = job.layout.stored_value_dim;
+  panel.q_stride = panel.key_dim;
+  panel.begin = scratch.begin;
+  panel.end = scratch.end;
+  panel.alibi_slope = job.options.alibi_slopes ? scratch.slope : nullptr;
+  panel.alibi_distance = scratch.distance;
+  panel.softcap = job.options.softcap;
+  panel.scratch = scratch.scores;
+  const int32_t rows = unit.row_end - unit.row_begin;
+  for (int32_t first = 0; first < rows; first += kAttentionRows) {
+    panel.rows = std::min(kAttentionRows, rows - first);
+    bool any = false;
+    for (int32_t r = 0; r < panel.rows; ++r) {
+      const int32_t row = unit.row_begin + first + r;
+      const int32_t position = row_position(s, row, job.group);
+      const Range range = visible_range(job.options, position, s.context_length);
+      scratch.begin[r] = std::max(0, range.begin - tokens.begin);
+      scratch.end[r] = std::min(tokens.end, range.end) - tokens.begin;
+      any |= scratch.begin[r] < scratch.end[r];
+      if (panel.alibi_slope) {
+        scratch.slope[r] = job.options.alibi_slopes[unit.kv_head * job.group + row % job.group];
+        scratch.distance[r] = static_cast<float>(position - tokens.begin);
+      }
+    }
+    if (!any) continue;
+    panel.q = scratch.q + int64_t{first} * panel.key_dim * job.element_bytes;
+    const State rows_state = state_at(job, state, first);
+    panel.maximum = rows_state.maximum;
+    panel.sum = rows_state.sum;
+    panel.accumulator = rows_state.accumulator;
+    job.kernels->attend(panel);
+  }
+}
+
+/// One split from nothing.
+void attend_split(const AttentionJob& job, const AttentionSequence& s, const Unit& unit, int32_t split,
+                  const Scratch& scratch, const State& state) {
+  clear_state(job, state, unit.row_end - unit.row_begin);
+  const Range range = unit_range(job, s, unit.row_begin, unit.row_end);
+  const int32_t end = std::min(range.end, (split + 1) * kSplitTokens);
+  const int32_t begin = std::max(range.begin / kTokenTile * kTokenTile, split * kSplitTokens);
+  // Chunks start at multiples of kChunkTokens whatever is visible, for results that do not depend on the
+  // unit.
+  for (int32_t at = begin; at < end;) {
+    const int32_t chunk_end = std::min(end, (at / kChunkTokens + 1) * kChunkTokens);
+    attend_chunk(job, s, unit, {at, chunk_end}, scratch, state);
+    at = chunk_end;
+  }
+}
+
+void run_unit(const AttentionJob& job, const Unit& unit, const Scratch& scratch, const State& partials) {
+  const AttentionSequence& s = job.sequences[static_cast<size_t>(unit.sequence)];
+  const int32_t rows = unit.row_end - unit.row_begin;
+  prepare_queries(job, s, unit, scratch.q);
+  if (unit.partial >= 0) {
+    attend_split(job, s, unit, unit.split_begin, scratch, state_at(job, partials, unit.partial));
+    return;
+  }
+  clear_state(job, scratch.total, rows);
+  for (int32_t split = unit.split_begin; split < unit.split_end; ++split) {
+    attend_split(job, s, unit, split, scratch, scratch.part);
+    merge_state(job, scratch.total, scratch.part, rows);
+  }
+  write_rows(job, s, unit.kv_head, unit.row_begin, unit.row_end, scratch.total);
+}
+
+void check_sequence(const AttentionShape& shape, const AttentionSequence& s) {
+  check(s.query_length >= 0 && s.query_length <= s.context_length &&
+            static_cast<int64_t>(s.block_table.size()) >= ceil_div(s.context_length, shape.block_size),
+        "attention over {} queries and {} tokens with {} blocks of {}", s.query_length, s.context_length,
+        s.block_table.size(), shape.block_size);
+}
+
+/// Work of the storing half: tiles that a step writes, numbered over all sequences.
+struct StoreItems {
+  int64_t* first;  ///< [sequences + 1] running number of tiles
+  int64_t total;
+};
+
+int32_t first_new(const AttentionSequence& s) { return s.context_length - s.query_length; }
+
+/// Tiles number within their block, so that block sizes below 16 work: tile index of a token.
+int64_t tile_of(const AttentionShape& shape, int32_t tiles_per_block, int32_t token) {
+  return int64_t{token / shape.block_size} * tiles_per_block + token % shape.block_size / kTokenTile;
+}
+
+StoreItems count_store_items(const Context& context, const AttentionShape& shape, int32_t tiles_per_block,
+                             std::span<const AttentionSequence> sequences) {
+  StoreItems items;
+  items.first = context.arena.allocate<int64_t>(static_cast<int64_t>(sequences.size()) + 1);
+  items.total = 0;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const AttentionSequence& s = sequences[i];
+    check_sequence(shape, s);
+    items.first[i] = items.total;
+    if (s.query_length == 0) continue;
+    for (int32_t b = first_new(s) / shape.block_size; b <= (s.context_length - 1) / shape.block_size; ++b)
+      check(s.block_table[static_cast<size_t>(b)] >= 0, "new tokens of sequence {} of the step have no block",
+            i);
+    items.total += tile_of(shape, tiles_per_block, s.context_length - 1) -
+                   tile_of(shape, tiles_per_block, first_new(s)) + 1;
+  }
+  items.first[sequences.size()] = items.total;
+  return items;
+}
+
+/// Stores the tokens of one tile, for all KV heads.
+void store_tile(const AttentionShape& shape, const KvLayout& layout, const AttentionSequence& s, int64_t tile,
+                const StoreSource& source, std::byte* blocks) {
+  const auto in_block = static_cast<int32_t>(tile % layout.tiles_per_block);
+  const int64_t block_index = tile / layout.tiles_per_block;
+  const auto start = static_cast<int32_t>(block_index * shape.block_size + in_block * kTokenTile);
+  const int32_t begin = std::max(start, first_new(s));
+  const int32_t end = static_cast<int32_t>(std::min<int64_t>(
+      {s.context_length, int64_t{start} + kTokenTile, (block_index + 1) * shape.block_size}));
+  std::byte* block = blocks + s.block_table[static_cast<size_t>(block_index)] * shape.block_bytes;
+  for (int32_t h = 0; h < shape.num_kv_heads; ++h)
+    for (int32_t token = begin; token < end; ++token) {
+      const int64_t row = int64_t{s.query_begin} + token - first_new(s);
+      store_token(layout, kv_tile(layout, block, h, in_block), token - start,
+                  source.k + row * source.k_stride + int64_t{h} * shape.key_dim,
+                  source.v + row * source.v_stride + int64_t{h} * shape.value_dim);
+    }
+}
+
+/// Stores items [begin, end).
+void store_items(const AttentionShape& shape, const KvLayout& layout,
+                 std::span<const AttentionSequence> sequences, const StoreItems& items, int64_t begin,
+                 int64_t end, const StoreSource& source, std::byte* blocks) {
+  if (begin >= end) return;
+  const int64_t* after = std::upper_bound(items.first, items.first + sequences.size() + 1, begin);
+  auto i = static_cast<size_t>(after - items.first) - 1;
+  for (int64_t item = begin; item < end; ++item) {
+    while (item >= items.first[i + 1]) ++i;
+    const AttentionSequence& s = sequences[i];
+    store_tile(shape, layout, s, tile_of(shape, layout.tiles_per_block, first_new(s)) + item - items.first[i],
+               source, blocks);
+  }
+}
+
+struct Plan {
+  Unit* units;
+  int64_t num_units;
+  int64_t partial_rows;
+  int64_t num_base;  ///< units before splitting; their rows are what the merge writes
+  Unit* base;
+};
+
+Plan make_plan(const AttentionJob& job, int num_threads) {
+  int64_t num_base = 0, num_split = 0, partial_rows = 0;
+  const auto each_base = [&](auto&& f) {
+    for (size_t i = 0; i < job.sequences.size(); ++i) {
+      const AttentionSequence& s = job.sequences[i];
+      const int32_t rows = s.query_length * job.group;
+      // Long tiles first, so that the last units handed out are short ones.
+      for (int32_t end = rows; end > 0; end -= std::min(end, kUnitRows)) {
+        const int32_t begin = std::max(0, end - kUnitRows);
+        const Range range = unit_range(job, s, begin, end);
+        const int32_t first = range.begin / kSplitTokens;
+        const auto last = static_cast<int32_t>(ceil_div(range.end, kSplitTokens));
+        for (int32_t h = 0; h < job.shape.num_kv_heads; ++h)
+          f(Unit{static_cast<int32_t>(i), h, begin, end, first, last, -1});
+      }
+    }
+  };
+  each_base([&](const Unit& u) {
+    ++num_base;
+    num_split += u.split_end - u.split_begin;
+    partial_rows += int64_t{u.split_end - u.split_begin} * (u.row_end - u.row_begin);
+  });
+  Plan plan{};
+  plan.num_base = num_base;
+  plan.base = job.context.arena.allocate<Unit>(num_base);
+  int64_t n = 0;
+  each_base([&](const Unit& u) { plan.base[n++] = u; });
+  plan.units = plan.base;
+  plan.num_units = num_base;
+  if (num_threads == 1 || num_split == num_base || num_base >= kUnitsPerThread * num_threads) return plan;
+  plan.units = job.context.arena.allocate<Unit>(num_split);
+  plan.num_units = 0;
+  plan.partial_rows = partial_rows;
+  int64_t row = 0;
+  for (int64_t b = 0; b < num_base; ++b) {
+    plan.base[b].partial = row;
+    for (int32_t split = plan.base[b].split_begin; split < plan.base[b].split_end; ++split) {
+      Unit unit = plan.base[b];
+      unit.split_begin = split;
+      unit.split_end = split + 1;
+      unit.partial = row;
+      row += unit.row_end - unit.row_begin;
+      plan.units[plan.num_units++] = unit;
+    }
+  }
+  return plan;
+}
+
+/// Merges the partial results of base unit `unit` in ascending order and writes its rows.
+void merge_unit(const AttentionJob& job, const Unit& unit, const Scratch& scratch, const State& partials) {
+  const int32_t rows = unit.row_end - unit.row_begin;
+  clear_state(job, scratch.total, rows);
+  for (int32_t i = 0; i < unit.split_end - unit.split_begin; ++i)
+    merge_state(job, scratch.total, state_at(job, partials, unit.partial + int64_t{i} * rows), rows);
+  write_rows(job, job.sequences[static_cast<size_t>(unit.sequence)], unit.kv_head, unit.row_begin,
+             unit.row_end, scratch.total);
+}
+
+double attention_operations(const AttentionJob& job) {
+  double pairs = 0;
+  for (const AttentionSequence& s : job.sequences)
+    pairs += s.query_length * (s.context_length - (job.options.causal ? 0.5 * s.query_length : 0.0));
+  return pairs * job.shape.num_heads * 2.0 * (job.shape.key_dim + job.shape.value_dim);
+}
+
+double attention_bytes(const AttentionJob& job) {
+  double tokens = 0;
+  for (const AttentionSequence& s : job.sequences)
+    tokens += job.options.window ? std::min(s.context_length, job.options.window + s.query_length)
+                                 : s.context_length;
+  return tokens * static_cast<double>(job.layout.head_bytes) * job.shape.num_kv_heads / job.shape.block_size;
+}
+
+}  // namespace
+
+void store_tokens(const Context& context, const AttentionShape& shape, const KvLayout& layout,
+                  std::span<const AttentionSequence> sequences, const StoreSource& source,
+                  std::byte* blocks) {
+  const StoreItems items = count_store_items(context, shape, layout.tiles_per_block, sequences);
+  context.pool.parallel_for(items.total, 1, [&](int64_t begin, int64_t end, int) {
+    store_items(shape, layout, sequences, items, begin, end, source, blocks);
+  });
+}
+
+void run_attention(AttentionJob job, const StoreSource& source, std::string_view profile_name) {
+  const Context& context = job.context;
+  const KvFormat format = job.layout.format;
+  // A full-precision cache is for exact results: no rounding of q either.
+  job.kernels = format == KvFormat::kF32 ? &context.kernels.attention : &context.kernels.attention_bf16;
+  job.group = job.shape.num_heads / job.shape.num_kv_heads;
+  job.element_bytes = job.kernels->bf16 ? 2 : 4;
+  job.expands =
+      job.layout.latent || !(format == KvFormat::kF32 || (job.kernels->bf16 && format == KvFormat::kBF16));
+  const ProfileScope profile(context, profile_name, attention_bytes(job), attention_operations(job));
+  const Arena::Mark mark = context.arena.mark();
+  const StoreItems items = count_store_items(context, job.shape, job.layout.tiles_per_block, job.sequences);
+  const int num_threads = context.pool.num_threads();
+  const Plan plan = make_plan(job, num_threads);
+  const State partials = allocate_state(context.arena, plan.partial_rows, job.layout.stored_value_dim);
+  auto* scratch = context.arena.allocate<Scratch>(num_threads);
+  for (int t = 0; t < num_threads; ++t) scratch[t] = allocate_scratch(job);
+
+  std::atomic<int64_t> next_unit{0}, next_merge{0};
+  context.pool.run([&](int thread) {
+    if (source.k) {
+      store_items(job.shape, job.layout, job.sequences, items, items.total * thread / num_threads,
+                  items.total * (thread + 1) / num_threads, source, job.blocks);
+      context.pool.barrier();
+    }
+    for (int64_t i; (i = next_unit.fetch_add(1, std::memory_order_relaxed)) < plan.num_units;)
+      run_unit(job, plan.units[i], scratch[thread], partials);
+    if (plan.units == plan.base) return;
+    context.pool.barrier();
+    for (int64_t i; (i = next_merge.fetch_add(1, std::memory_order_relaxed)) < plan.num_base;)
+      merge_unit(job, plan.base[i], scratch[thread], partials);
+  });
+  context.arena.release(mark);
+}
+
+}  // namespace millrace::ops
