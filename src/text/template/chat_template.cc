@@ -148,7 +148,9 @@ ChatTemplate ChatTemplate::parse(std::string_view source) {
 
 RenderedChat ChatTemplate::render(std::string_view context_json, const RenderOptions& options) const {
   check(parsed_ != nullptr, "a chat template was rendered before it was parsed");
-  const Json context = parse_context(context_json);
+  Json context = parse_context(context_json);
+  for (const auto& [name, value] : options.fallbacks)
+    if (!context.contains(name)) context[name] = value;
   jinja::Budget budget;
   budget.fuel = options.limits.steps;
   budget.max_live_bytes = options.limits.memory_bytes;

@@ -34,6 +34,8 @@ struct LocalTime {
 struct RenderOptions {
   TemplateLimits limits;
   std::optional<LocalTime> now;  ///< what strftime_now shows; the system's local time when empty
+  /// Variables for when the context has none of that name: the vocabulary's bos_token, eos_token, ...
+  std::vector<std::pair<std::string, std::string>> fallbacks;
 };
 
 struct RenderedChat {

@@ -396,11 +396,10 @@ class PercentValues {
     return *found;
   }
   void finish() const {
-    const bool left = right_.is(Kind::kTuple)  ? taken_ < right_.items().size()
-                      : right_.is(Kind::kDict) ? false
-                                               : taken_ == 0;
-    if (left && !right_.is(Kind::kList)) run_error("not all arguments converted during string formatting");
-    if (left && taken_ == 0 && right_.is(Kind::kList)) return;
+    // Whatever has keys may be left unread: for Python these have.
+    if (right_.is(Kind::kDict) || right_.is(Kind::kList) || right_.is_undefined()) return;
+    if (right_.is(Kind::kTuple) ? taken_ < right_.items().size() : taken_ == 0)
+      run_error("not all arguments converted during string formatting");
   }
 
  private:
