@@ -3,14 +3,9 @@
 #include "core/checked.h"
 #include "core/error.h"
 #include "ops/attention.h"
+#include "ops/mla.h"
 
 namespace millrace::layers {
-namespace {
-
-int64_t element_bytes(KvType type) { return type == KvType::kF32 ? 4 : 2; }
-
-}  // namespace
-
 int64_t layer_block_bytes(const CacheSpec& spec, int32_t block_size, KvType kv_type) {
   switch (spec.kind) {
     case CacheSpec::Kind::kFull:
@@ -19,7 +14,7 @@ int64_t layer_block_bytes(const CacheSpec& spec, int32_t block_size, KvType kv_t
                                  spec.value_dim);
     case CacheSpec::Kind::kLatent:
       // The latent is already a compression: it stays in 16 bits where K and V would be INT8 or INT4.
-      return int64_t{block_size} * (spec.latent_dim + spec.rope_dim) * element_bytes(kv_type);
+      return ops::latent_block_bytes(static_cast<ops::KvFormat>(kv_type), block_size, spec.latent_dim, spec.rope_dim);
     case CacheSpec::Kind::kRecurrent: return spec.state_bytes;
     case CacheSpec::Kind::kNone:
     case CacheSpec::Kind::kShares: return 0;

@@ -2,6 +2,7 @@
 // feed-forward works on each row alone (MLP, experts). Both read a prepared input and write or add their result.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "layers/cache_spec.h"
@@ -27,6 +28,8 @@ class FeedForward {
   virtual ~FeedForward() = default;
   virtual uint64_t weight_bytes() const = 0;
   virtual void add_forms(std::vector<ops::InputForm>& forms) const = 0;
+  /// Mixture of experts: rows that each expert got since the start; empty for others.
+  virtual std::vector<uint64_t> expert_load() const { return {}; }
   virtual void forward(const Step& step, int layer, ops::MatmulInput& x, float* y,
                        const ops::Epilogue& epilogue) const = 0;
 };

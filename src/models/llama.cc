@@ -1,5 +1,6 @@
 // Llama 1-3.x and what shares its block: Mistral (window), SmolLM, TinyLlama, Yi, ...
 #include "models/decoder.h"
+#include "models/experts.h"
 
 namespace millrace::models {
 namespace {
@@ -13,6 +14,15 @@ std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOpt
   spec.ropes = {read_rope(config, weights, spec.blocks[0].key_dim, layout)};
   const int32_t window = config.find_integer({"attention.sliding_window", "sliding_window"}).value_or(0);
   for (BlockSpec& b : spec.blocks) b.window = window;
+  // GGUF calls Mixtral a Llama with experts.
+  if (config.gguf() && config.find_integer({"expert_count", nullptr}).value_or(0) > 0) {
+    ExpertSpec experts = read_experts(config, {"expert_count", nullptr}, {"expert_used_count", nullptr},
+                                      {"feed_forward_length", nullptr});
+    experts.normalize = true;
+    const int64_t hidden = spec.hidden_size;
+    for (BlockSpec& b : spec.blocks)
+      b.make_ffn = [=](Weights& w, int layer) { return make_moe(w, experts, hidden, layer); };
+  }
   return make_decoder(config, weights, std::move(spec));
 }
 

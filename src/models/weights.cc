@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "core/error.h"
 #include "quant/traits.h"
@@ -239,6 +240,57 @@ layers::Linear Weights::linear(std::initializer_list<Part> parts, int64_t cols, 
   }
   for (const Prepared& p : prepared) advance(p.entry->bytes);
   return layers::Linear(std::move(packed), std::move(bias));
+}
+
+layers::Linear Weights::linear_without_bias(std::string_view name, int64_t rows, int64_t cols, int layer) {
+  std::vector<int64_t> order(static_cast<size_t>(rows));
+  std::iota(order.begin(), order.end(), 0);
+  return linear_in_order(name, order, cols, layer);
+}
+
+layers::Linear Weights::linear_in_order(std::string_view name, std::span<const int64_t> order, int64_t cols, int layer) {
+  Prepared p = prepare(name, static_cast<int64_t>(order.size()), cols, layer);
+  const uint64_t row_bytes = *quant::row_bytes(p.view.dtype, static_cast<uint64_t>(cols));
+  AlignedBuffer ordered(row_bytes * order.size());
+  for (size_t r = 0; r < order.size(); ++r)
+    std::memcpy(ordered.data() + r * row_bytes,
+                static_cast<const std::byte*>(p.view.data) + static_cast<uint64_t>(order[r]) * row_bytes, row_bytes);
+  if (p.view.dtype != DType::kF32) all_float_ = false;
+  const ops::MatrixSource source{{ordered.data(), p.view.dtype, p.view.shape}, nullptr};
+  std::vector<ops::PackedMatrix> packed;
+  packed.push_back(ops::pack_matrix({&source, 1}, options_.isa, pool_));
+  packed_bytes_ += packed.back().bytes();
+  advance(p.entry->bytes);
+  return layers::Linear(std::move(packed));
+}
+
+std::vector<float> Weights::matrix_values(std::string_view name, int64_t rows, int64_t cols, int layer) {
+  const auto& entry = need(name, layer, ".weight");
+  require(entry.shape.elements() == rows * cols, ErrorCode::kInvalidFile, "{}: tensor '{}' has shape {}: expected [{}, {}]",
+          checkpoint_.path.string(), entry.name, entry.shape.to_string(), rows, cols);
+  const auto& traits = quant::traits(entry.dtype);
+  require(traits.decode != nullptr, ErrorCode::kInvalidFile, "{}: tensor '{}' has type {}: expected numbers",
+          checkpoint_.path.string(), entry.name, dtype_name(entry.dtype));
+  std::vector<float> out(static_cast<size_t>(rows * cols));
+  traits.decode(entry.data, out.data(), rows * cols);
+  if (entry.dtype != DType::kF32) all_float_ = false;
+  advance(entry.bytes);
+  return out;
+}
+
+ops::PackedMatrix Weights::pack_values(std::span<const float> values, int64_t rows, int64_t cols, DType type) {
+  if (type == DType::kF32) return pack_encoded(std::as_bytes(values), rows, cols, type);
+  std::vector<std::byte> encoded(*quant::row_bytes(type, static_cast<uint64_t>(rows * cols)));
+  quant::traits(type).encode(values.data(), encoded.data(), rows * cols, nullptr);
+  return pack_encoded(encoded, rows, cols, type);
+}
+
+ops::PackedMatrix Weights::pack_encoded(std::span<const std::byte> data, int64_t rows, int64_t cols, DType type) {
+  if (type != DType::kF32) all_float_ = false;
+  const ops::MatrixSource source{{data.data(), type, Shape{rows, cols}}, nullptr};
+  ops::PackedMatrix packed = ops::pack_matrix({&source, 1}, options_.isa, pool_);
+  packed_bytes_ += packed.bytes();
+  return packed;
 }
 
 layers::Norm Weights::norm(std::string_view name, int64_t count, ops::NormSpec::Kind kind, float epsilon, int layer) {

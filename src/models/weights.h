@@ -74,6 +74,8 @@ class Weights {
   layers::Linear linear(std::string_view name, int64_t rows, int64_t cols, int layer = -1) {
     return linear({{name, rows}}, cols, layer);
   }
+  /// The ".weight" alone (a bias that something else adds).
+  layers::Linear linear_without_bias(std::string_view name, int64_t rows, int64_t cols, int layer);
   /// ".weight" (and ".bias" for LayerNorm) of `count` values.
   layers::Norm norm(std::string_view name, int64_t count, ops::NormSpec::Kind kind, float epsilon, int layer = -1);
   /// All values of a tensor as floats; `suffix` ".weight", ".bias" or "". Missing: Error, or empty when `optional`.
@@ -81,6 +83,16 @@ class Weights {
   std::vector<float> values(std::string_view name, std::string_view suffix, int64_t count, Need need, int layer = -1);
   /// A table left where it is, in the file's own type, for row lookups.
   TensorView table(std::string_view name, int64_t rows, int64_t cols, std::shared_ptr<MappedFile>* keep_mapped);
+  /// `rows` of a matrix in the order given (row i of the result is row order[i] of the file's).
+  layers::Linear linear_in_order(std::string_view name, std::span<const int64_t> order, int64_t cols, int layer);
+  /// The whole matrix as floats [rows, cols].
+  std::vector<float> matrix_values(std::string_view name, int64_t rows, int64_t cols, int layer);
+  /// Packs floats [rows, cols] made at load, as `type` (kF32 stays exact).
+  ops::PackedMatrix pack_values(std::span<const float> values, int64_t rows, int64_t cols, DType type);
+
+  /// Packs rows made at load that are encoded already.
+  ops::PackedMatrix pack_encoded(std::span<const std::byte> data, int64_t rows, int64_t cols, DType type);
+
   /// Experts: [experts] packed matrices of [rows, cols], from one 3-D tensor (GGUF, newer Hugging Face) or one a expert.
   std::vector<ops::PackedMatrix> experts(std::initializer_list<Part> parts, int64_t num_experts, int64_t cols,
                                          int layer);
