@@ -64,9 +64,7 @@ const AddedToken* AddedTokenMatcher::match(std::string_view text, size_t at, boo
   for (size_t depth = 1; begin != end; ++depth) {
     while (begin != end && begin->text.size() == depth) {
       const AddedToken& token = *begin;
-      const bool allowed = (parse_special || !token.special) &&
-                           !(token.single_word && ((at > 0 && word_at(text, previous(text, at))) ||
-                                                   word_at(text, at + token.text.size())));
+      const bool allowed = parse_special || !token.special;
       if (allowed && (longest == nullptr || longest->text.size() < depth)) longest = &token;
       ++begin;
     }
@@ -94,9 +92,16 @@ void AddedTokenMatcher::split(std::string_view text, bool parse_special, std::ve
       ++at;
       continue;
     }
+    // A token that must be a word of its own and is not hides shorter ones, as in the published
+    // implementation.
+    const size_t behind = at + token->text.size();
+    if (token->single_word && ((at > 0 && word_at(text, previous(text, at))) || word_at(text, behind))) {
+      at = behind;
+      continue;
+    }
     const size_t left = token->strip_left ? skip_space_left(text, at, begin) : at;
     if (left > begin) out.push_back({text.substr(begin, left - begin), -1});
-    size_t right = at + token->text.size();
+    size_t right = behind;
     out.push_back({text.substr(at, right - at), token->id});
     if (token->strip_right) right = skip_space_right(text, right);
     begin = at = right;

@@ -4,19 +4,10 @@
 #include <set>
 
 #include "core/error.h"
+#include "text/end_names.h"
 
 namespace millrace::text {
 namespace {
-
-/// Names under which published vocabularies keep the token that ends a turn or a message. Files do not mark
-/// them otherwise, so a name is the only sign.
-constexpr std::string_view kEndNames[] = {
-    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>",
-    "<end_of_turn>", "<|endoftext|>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>",
-    "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>", "<｜end▁of▁sentence｜>", "[e~[", "</s>",
-    // Ends of fill-in-the-middle and repository-level completion.
-    "<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<reponame>",
-    "<|file_sep|>"};
 
 /// Tokens of a conversation's frame that must reach the reader of the stream (the parser of gpt-oss answers).
 constexpr std::string_view kVisibleFrames[] = {"<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"};
@@ -112,11 +103,10 @@ BaseTokenizer::BaseTokenizer(VocabularyData data, const Defaults& defaults) : da
 
 void BaseTokenizer::find_end_of_generation() {
   std::set<TokenId> ends;
-  for (const std::string_view name : kEndNames) {
-    const TokenId id = ids_.find(name);
-    if (id < 0) continue;
-    ends.insert(id);
-    kinds_[static_cast<size_t>(id)] = TokenKind::kControl;
+  for (size_t i = 0; i < data_.tokens.size(); ++i) {
+    if (!is_end_name(data_.tokens[i])) continue;
+    ends.insert(static_cast<TokenId>(i));
+    kinds_[i] = TokenKind::kControl;
   }
   for (const std::string_view name : kVisibleFrames) {
     const TokenId id = ids_.find(name);

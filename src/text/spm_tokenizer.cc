@@ -8,6 +8,8 @@
 #include "core/error.h"
 #include "core/utf8.h"
 #include "text/base_tokenizer.h"
+#include "text/byte_trie.h"
+#include "text/charsmap.h"
 #include "text/merge.h"
 #include "text/word_cache.h"
 
@@ -15,11 +17,14 @@ namespace millrace::text {
 namespace {
 
 constexpr std::string_view kSpaceMark = "\xe2\x96\x81";
+/// Symbols that may not merge carry kFrozen - id.
+constexpr TokenId kFrozen = -2;
 
 struct SpmScratch {
   MergeScratch merge;
   WordCache cache;
-  std::string word;   ///< the current word, spaces escaped
+  std::string word;  ///< the current word, spaces escaped
+  bool saw_unknown = false;
   std::string first;  ///< the first word with its dummy prefix
   std::unordered_map<std::string_view, uint32_t>
       unused_splits;  ///< length of the left half of an unused token
@@ -35,16 +40,19 @@ class SpmTokenizer final : public BaseTokenizer {
   std::string decode_normal(TokenId id) const override;
 
  private:
+  void set_up_normalizer();
   size_t word_end(std::string_view text, size_t at) const;
   void encode_word(std::string_view word, SpmScratch& scratch, std::vector<TokenId>& out) const;
-  void append_piece(std::string_view piece, TokenId id, const SpmScratch& scratch,
-                    std::vector<TokenId>& out) const;
+  void append_piece(std::string_view piece, TokenId id, SpmScratch& scratch, std::vector<TokenId>& out) const;
 
   TextMap mergeable_;  ///< normal, user-defined and unused tokens
   size_t longest_token_ = 0;
   std::vector<uint32_t> ranks_;  ///< order of merging: by falling score, equal for equal scores
   bool add_space_prefix_;
   bool has_unused_ = false;
+  bool normalizes_ = false;  ///< the text goes through normalizer_ whole, before it is cut into words
+  PieceNormalizer normalizer_;
+  ByteTrie frozen_;  ///< pieces that are never cut nor merged, where they stand in the text
   bool cut_at_spaces_ =
       true;  ///< no token has a space mark behind another character, so no merge crosses one
   mutable ScratchPool<SpmScratch> scratch_;
@@ -74,6 +82,7 @@ SpmTokenizer::SpmTokenizer(VocabularyData data)
     longest_token_ = std::max(longest_token_, token.size());
     mergeable_.insert(token, static_cast<TokenId>(i));
   }
+  set_up_normalizer();
   std::vector<uint32_t> order(count);
   std::iota(order.begin(), order.end(), 0u);
   const auto score = [this](uint32_t i) {
@@ -86,6 +95,30 @@ SpmTokenizer::SpmTokenizer(VocabularyData data)
     if (i > 0 && score(order[i]) != score(order[i - 1])) ++rank;
     ranks_[order[i]] = rank;
   }
+}
+
+/// Vocabularies of SentencePiece's own files may map characters and squeeze spaces, and their user-defined
+/// pieces stand inside the text.
+void SpmTokenizer::set_up_normalizer() {
+  normalizer_.charsmap = CharsMap(data_.precompiled_charsmap, data_.origin);
+  normalizer_.add_dummy_prefix = add_space_prefix_;
+  normalizer_.remove_extra_whitespaces =
+      data_.sentence_piece_rules && data_.remove_extra_whitespaces.value_or(false);
+  normalizer_.whitespace_as_suffix = data_.whitespace_as_suffix.value_or(false);
+  if (data_.sentence_piece_rules) {
+    std::vector<std::pair<std::string_view, int32_t>> keys;
+    for (size_t i = 0; i < kinds_.size(); ++i) {
+      if (kinds_[i] != TokenKind::kUserDefined) continue;
+      normalizer_.user_defined.push_back(data_.tokens[i]);
+      keys.emplace_back(data_.tokens[i], static_cast<TokenId>(i));
+    }
+    std::sort(normalizer_.user_defined.begin(), normalizer_.user_defined.end());
+    frozen_ = ByteTrie(std::move(keys));
+  }
+  normalizes_ = !normalizer_.charsmap.empty() || normalizer_.remove_extra_whitespaces ||
+                normalizer_.whitespace_as_suffix || !frozen_.empty();
+  // A frozen piece may hold spaces anywhere.
+  if (!frozen_.empty()) cut_at_spaces_ = false;
 }
 
 /// End of the word that begins at `at`: before a space that follows something other than spaces and space
@@ -106,6 +139,18 @@ size_t SpmTokenizer::word_end(std::string_view text, size_t at) const {
 
 void SpmTokenizer::encode_text(std::string_view text, bool after_token, std::vector<TokenId>& out) const {
   const auto scratch = scratch_.take();
+  if (normalizes_) {
+    // Words end before space marks then; to cut there too, marks become spaces again.
+    std::string normalized = normalizer_.apply(text);
+    for (size_t at = 0; cut_at_spaces_ && (at = normalized.find(kSpaceMark, at)) != std::string::npos; ++at)
+      normalized.replace(at, kSpaceMark.size(), " ");
+    for (size_t at = 0; at < normalized.size();) {
+      const size_t end = word_end(normalized, at);
+      encode_word(std::string_view(normalized).substr(at, end - at), *scratch, out);
+      at = end;
+    }
+    return;
+  }
   size_t at = 0;
   if (add_space_prefix_ && after_token) {
     at = word_end(text, 0);
@@ -134,12 +179,21 @@ void SpmTokenizer::encode_word(std::string_view word, SpmScratch& scratch, std::
   symbols.clear();
   for (size_t at = 0; at < text.size();) {
     const size_t begin = at;
+    if (!frozen_.empty()) {
+      const ByteTrie::Match match = frozen_.longest(std::string_view(text).substr(at));
+      if (match.value >= 0) {
+        at += match.length;
+        symbols.push_back({kFrozen - match.value, static_cast<uint32_t>(begin), static_cast<uint32_t>(at)});
+        continue;
+      }
+    }
     utf8::next(text, at);
     symbols.push_back({mergeable_.find(std::string_view(text).substr(begin, at - begin)),
                        static_cast<uint32_t>(begin), static_cast<uint32_t>(at)});
   }
   if (has_unused_) scratch.unused_splits.clear();
   merge_symbols(scratch.merge, [&](const MergeSymbol& left, const MergeSymbol& right) {
+    if (left.id <= kFrozen || right.id <= kFrozen) return Merge{};
     const size_t length = right.end - left.begin;
     if (length > longest_token_) return Merge{};
     const std::string_view joined(text.data() + left.begin, length);
@@ -150,13 +204,16 @@ void SpmTokenizer::encode_word(std::string_view word, SpmScratch& scratch, std::
     return Merge{ranks_[static_cast<size_t>(id)], id};
   });
   const size_t before = out.size();
-  for (const MergeSymbol& symbol : symbols)
-    append_piece(std::string_view(text).substr(symbol.begin, symbol.end - symbol.begin), symbol.id, scratch,
-                 out);
-  scratch.cache.put(word, out.data() + before, out.size() - before);
+  scratch.saw_unknown = false;
+  for (const MergeSymbol& symbol : symbols) {
+    const TokenId id = symbol.id <= kFrozen ? kFrozen - symbol.id : symbol.id;
+    append_piece(std::string_view(text).substr(symbol.begin, symbol.end - symbol.begin), id, scratch, out);
+  }
+  // Whether an unknown character comes out depends on the word before, so such words are not kept.
+  if (!scratch.saw_unknown) scratch.cache.put(word, out.data() + before, out.size() - before);
 }
 
-void SpmTokenizer::append_piece(std::string_view piece, TokenId id, const SpmScratch& scratch,
+void SpmTokenizer::append_piece(std::string_view piece, TokenId id, SpmScratch& scratch,
                                 std::vector<TokenId>& out) const {
   if (id >= 0 && kinds_[static_cast<size_t>(id)] == TokenKind::kUnused) {
     // An unused token helps others to form, but never comes out: its halves do.
@@ -176,9 +233,11 @@ void SpmTokenizer::append_piece(std::string_view piece, TokenId id, const SpmScr
                                      [this](char c) { return byte_token(static_cast<uint8_t>(c)) >= 0; });
   if (has_bytes) {
     for (const char c : piece) out.push_back(byte_token(static_cast<uint8_t>(c)));
-  } else if (data_.unknown) {
-    out.push_back(*data_.unknown);
+    return;
   }
+  scratch.saw_unknown = true;
+  // Neighbouring unknown characters are one.
+  if (data_.unknown && (out.empty() || out.back() != *data_.unknown)) out.push_back(*data_.unknown);
 }
 
 std::string SpmTokenizer::decode_normal(TokenId id) const {

@@ -86,7 +86,9 @@ struct VocabularyData {
   std::optional<TokenId> bos, eos, eot, eom, unknown, separator, padding, mask, cls;
   std::optional<bool> add_bos, add_eos, add_space_prefix, remove_extra_whitespaces;
   std::optional<bool> whitespace_as_suffix;  ///< "t5" only: the dummy space stands at the end
-  bool single_precision_scores = false;      ///< "t5" only: sums of scores in float, as SentencePiece does
+  /// SentencePiece's own rules to the letter, for vocabularies read from its model file: user-defined pieces
+  /// are found inside the normalised text, and sums of scores are in float.
+  bool sentence_piece_rules = false;
   std::optional<bool> lowercase, strip_accents;  ///< "bert" only; lower-case unless told otherwise
   std::vector<uint8_t> precompiled_charsmap;
   std::string name,

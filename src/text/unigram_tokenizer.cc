@@ -58,7 +58,7 @@ UnigramTokenizer::UnigramTokenizer(VocabularyData data)
     tokens.push_back({data_.tokens[i], static_cast<TokenId>(i), score, user_defined});
   }
   std::sort(normalizer_.user_defined.begin(), normalizer_.user_defined.end());
-  const auto sums = data_.single_precision_scores ? UnigramModel::Sums::kSingle : UnigramModel::Sums::kDouble;
+  const auto sums = data_.sentence_piece_rules ? UnigramModel::Sums::kSingle : UnigramModel::Sums::kDouble;
   model_ = UnigramModel(tokens, min_score, sums);
 }
 
