@@ -33,19 +33,21 @@ struct AttentionPanel {
   int32_t num_tiles;  ///< 1 .. kChunkTiles
   const void* k[kChunkTiles];
   const void* v[kChunkTiles];
+  const void* next_k[kChunkTiles];  ///< tiles of the chunk to come, to be fetched along; next_k[0] null: none
+  const void* next_v[kChunkTiles];
   const float* k_scale[kChunkTiles];  ///< [16], multiplies scores; or null
   const float* v_scale[kChunkTiles];  ///< [16], multiplies probabilities before V; or null
-  const void* q;                      ///< rows of key_dim floats or bfloat16, already multiplied by the scale
-  int64_t q_stride;                   ///< elements
-  const int32_t* begin;               ///< [rows] first visible token, counted from the first tile given
-  const int32_t* end;                 ///< [rows] one past the last; begin >= end: the row sees nothing here
-  const float* alibi_slope;           ///< [rows], or null
-  const float* alibi_distance;        ///< [rows] query position minus position of the first token given
-  float softcap;                      ///< 0: none
-  float* maximum;                     ///< [rows] running state of the online softmax
-  float* sum;                         ///< [rows]
-  float* accumulator;                 ///< [rows, value_dim]
-  float* scratch;                     ///< [kAttentionRows * kChunkTokens]
+  const void* q;  ///< rows of key_dim floats or bfloat16, times scale and log2(e): scores are exponents of 2
+  int64_t q_stride;             ///< elements
+  const int32_t* begin;         ///< [rows] first visible token, counted from the first tile given
+  const int32_t* end;           ///< [rows] one past the last; begin >= end: the row sees nothing here
+  const float* alibi_slope;     ///< [rows], or null
+  const float* alibi_distance;  ///< [rows] query position minus position of the first token given
+  float softcap;                ///< 0: none; in units of scores, as alibi_slope is
+  float* maximum;               ///< [rows] running state of the online softmax
+  float* sum;                   ///< [rows]
+  float* accumulator;           ///< [rows, value_dim]
+  float* scratch;               ///< [kAttentionRows * kChunkTokens]
 };
 
 /// How cached elements are stored; ops maps its KvFormat to one.

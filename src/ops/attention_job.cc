@@ -23,6 +23,8 @@ using kernels::kChunkTokens;
 using kernels::kNoMaximum;
 using kernels::kTokenTile;
 
+/// Softmax is taken to base 2: scores carry this factor, and a power of 2 is the cheaper exponential.
+constexpr float kLog2E = 1.44269504088896341f;
 constexpr int32_t kSplitTokens = 512;
 constexpr int32_t kUnitRows = 48;
 /// Splits are handed to threads one by one when there are fewer units than this many per thread.
@@ -118,8 +120,8 @@ void merge_state(const AttentionJob& job, const State& total, const State& part,
   for (int32_t r = 0; r < rows; ++r) {
     if (part.sum[r] == 0.0f) continue;
     const float largest = std::max(total.maximum[r], part.maximum[r]);
-    const float keep = std::exp(total.maximum[r] - largest);
-    const float take = std::exp(part.maximum[r] - largest);
+    const float keep = std::exp2(total.maximum[r] - largest);
+    const float take = std::exp2(part.maximum[r] - largest);
     total.sum[r] = total.sum[r] * keep + part.sum[r] * take;
     total.maximum[r] = largest;
     job.context.kernels.scale_add(total.accumulator + r * n, keep, part.accumulator + r * n, take, n);
@@ -134,10 +136,10 @@ void write_rows(const AttentionJob& job, const AttentionSequence& s, int32_t kv_
     const int32_t head = kv_head * job.group + row % job.group;
     float sum = state.sum[r], weight = 1.0f;
     if (job.options.sinks) {
-      const float sink = job.options.sinks[head];
+      const float sink = job.options.sinks[head] * kLog2E;
       const float largest = std::max(state.maximum[r], sink);
-      weight = std::exp(state.maximum[r] - largest);
-      sum = sum * weight + std::exp(sink - largest);
+      weight = std::exp2(state.maximum[r] - largest);
+      sum = sum * weight + std::exp2(sink - largest);
     }
     const float factor = sum > 0 ? weight / sum : 0.0f;
     const float* from = state.accumulator + int64_t{r} * job.layout.stored_value_dim;
@@ -154,7 +156,7 @@ void prepare_queries(const AttentionJob& job, const AttentionSequence& s, const 
       if (part.dim == 0) continue;
       const float* from = part.data + (int64_t{s.query_begin} + row / job.group) * part.stride +
                           (int64_t{unit.kv_head} * job.group + row % job.group) * part.head_stride;
-      job.kernels->prepare_query(to, from, job.options.scale, part.dim);
+      job.kernels->prepare_query(to, from, job.options.scale * kLog2E, part.dim);
       const int64_t used = part.dim * job.element_bytes, all = part.stored_dim * job.element_bytes;
       std::fill_n(to + used, all - used, std::byte{0});
       to += all;
@@ -219,18 +221,46 @@ void load_tile(const AttentionJob& job, const std::byte* tile, int32_t index, co
   panel.v[index] = v_out;
 }
 
+const std::byte* tile_data(const AttentionJob& job, const AttentionSequence& s, int32_t kv_head,
+                           int32_t token) {
+  const int32_t block = s.block_table[static_cast<size_t>(token / job.shape.block_size)];
+  return kv_tile(job.layout, job.blocks + block * job.shape.block_bytes, kv_head,
+                 token % job.shape.block_size / kTokenTile);
+}
+
+/// Asks for a chunk whose tiles are expanded before use, a line at a time: the expansion runs through each
+/// tile in order, where the hardware prefetcher takes over.
+void prefetch_chunk(const AttentionJob& job, const AttentionSequence& s, int32_t kv_head, int32_t begin,
+                    int32_t end) {
+  for (int32_t token = begin; token < std::min(begin + kChunkTokens, end); token += kTokenTile) {
+    const std::byte* tile = tile_data(job, s, kv_head, token);
+    for (int64_t at = 0; at < job.layout.tile_bytes; at += 64) __builtin_prefetch(tile + at, 0, 2);
+  }
+}
+
+/// Names the tiles after the chunk's, for the kernel to fetch along; where there is none, the chunk's own.
+void name_next_tiles(const AttentionJob& job, const AttentionSequence& s, int32_t kv_head, int32_t begin,
+                     int32_t end, AttentionPanel& panel) {
+  panel.next_k[0] = nullptr;
+  if (job.expands || begin >= end) return;
+  for (int32_t i = 0; i < kChunkTiles; ++i) {
+    const int32_t token = begin + i * kTokenTile;
+    const std::byte* tile = token < end ? tile_data(job, s, kv_head, token) : nullptr;
+    panel.next_k[i] = tile ? tile : panel.k[0];
+    panel.next_v[i] = tile ? tile + job.layout.v_offset : panel.v[0];
+  }
+}
+
 /// All rows of the unit over tokens [begin, end) of one chunk; begin is a multiple of kTokenTile.
+/// The unit goes on to last_token.
 void attend_chunk(const AttentionJob& job, const AttentionSequence& s, const Unit& unit, Range tokens,
-                  const Scratch& scratch, const State& state) {
+                  int32_t last_token, const Scratch& scratch, const State& state) {
   AttentionPanel panel;
   panel.num_tiles = static_cast<int32_t>(ceil_div(tokens.end - tokens.begin, kTokenTile));
   for (int32_t i = 0; i < panel.num_tiles; ++i) {
-    const int32_t token = tokens.begin + i * kTokenTile;
-    const int32_t block = s.block_table[static_cast<size_t>(token / job.shape.block_size)];
-    const int32_t tile = token % job.shape.block_size / kTokenTile;
-    load_tile(job, kv_tile(job.layout, job.blocks + block * job.shape.block_bytes, unit.kv_head, tile), i,
-              scratch, panel);
+    load_tile(job, tile_data(job, s, unit.kv_head, tokens.begin + i * kTokenTile), i, scratch, panel);
   }
+  name_next_tiles(job, s, unit.kv_head, tokens.end, last_token, panel);
   panel.key_dim = job.layout.stored_key_dim;
   panel.value_dim = job.layout.stored_value_dim;
   panel.q_stride = panel.key_dim;
@@ -238,7 +268,7 @@ void attend_chunk(const AttentionJob& job, const AttentionSequence& s, const Uni
   panel.end = scratch.end;
   panel.alibi_slope = job.options.alibi_slopes ? scratch.slope : nullptr;
   panel.alibi_distance = scratch.distance;
-  panel.softcap = job.options.softcap;
+  panel.softcap = job.options.softcap * kLog2E;
   panel.scratch = scratch.scores;
   const int32_t rows = unit.row_end - unit.row_begin;
   for (int32_t first = 0; first < rows; first += kAttentionRows) {
@@ -252,7 +282,7 @@ void attend_chunk(const AttentionJob& job, const AttentionSequence& s, const Uni
       scratch.end[r] = std::min(tokens.end, range.end) - tokens.begin;
       any |= scratch.begin[r] < scratch.end[r];
       if (panel.alibi_slope) {
-        scratch.slope[r] = job.options.alibi_slopes[unit.kv_head * job.group + row % job.group];
+        scratch.slope[r] = job.options.alibi_slopes[unit.kv_head * job.group + row % job.group] * kLog2E;
         scratch.distance[r] = static_cast<float>(position - tokens.begin);
       }
     }
@@ -263,6 +293,7 @@ void attend_chunk(const AttentionJob& job, const AttentionSequence& s, const Uni
     panel.sum = rows_state.sum;
     panel.accumulator = rows_state.accumulator;
     job.kernels->attend(panel);
+    panel.next_k[0] = nullptr;  // asked for once
   }
 }
 
@@ -277,7 +308,8 @@ void attend_split(const AttentionJob& job, const AttentionSequence& s, const Uni
   // unit.
   for (int32_t at = begin; at < end;) {
     const int32_t chunk_end = std::min(end, (at / kChunkTokens + 1) * kChunkTokens);
-    attend_chunk(job, s, unit, {at, chunk_end}, scratch, state);
+    if (job.expands) prefetch_chunk(job, s, unit.kv_head, chunk_end, range.end);
+    attend_chunk(job, s, unit, {at, chunk_end}, range.end, scratch, state);
     at = chunk_end;
   }
 }

@@ -37,10 +37,10 @@ void attend(const AttentionPanel& p) {
   for (int32_t row = 0; row < p.rows; ++row) {
     if (p.begin[row] >= p.end[row]) continue;
     const float largest = std::max(p.maximum[row], row_scores(p, row, scores));
-    const float correction = std::exp(p.maximum[row] - largest);
+    const float correction = std::exp2(p.maximum[row] - largest);
     float sum = 0;
     const int32_t tokens = p.num_tiles * kTokenTile;
-    for (int32_t t = 0; t < tokens; ++t) sum += scores[t] = std::exp(scores[t] - largest);
+    for (int32_t t = 0; t < tokens; ++t) sum += scores[t] = std::exp2(scores[t] - largest);
     p.maximum[row] = largest;
     p.sum[row] = p.sum[row] * correction + sum;
     float* out = p.accumulator + static_cast<int64_t>(row) * p.value_dim;

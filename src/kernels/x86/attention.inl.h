@@ -11,17 +11,13 @@ namespace {
 
 constexpr int kTileVectors = kTokenTile / kLanes;
 
-/// Turns the scores of one row into weights in place. Returns what the row's earlier sum and output shrink
-/// by. `rounded(w)` is w as the second product will see it, so that the weights that are summed are those
-/// that are used.
-template <typename Rounding>
-inline float weigh_row(const AttentionPanel& p, int32_t row, Rounding&& rounded) {
+/// Whatever changes scores before the softmax: scale of stored keys, cap, slope, mask. In place in the
+/// scratch.
+inline void adjust_scores(const AttentionPanel& p, int32_t row) {
   float* scores = p.scratch + row * kChunkTokens;
   const int32_t tokens = p.num_tiles * kTokenTile;
   const int32_t begin = p.begin[row], end = p.end[row];
-  const bool masked = begin > 0 || end < tokens;
   const F cap = set(p.softcap), inverse_cap = set(p.softcap != 0.0f ? 1.0f / p.softcap : 0.0f);
-  F highest = set(p.maximum[row]);
   for (int32_t t = 0; t < tokens; t += kLanes) {
     F s = load(scores + t);
     const float* k_scale = p.k_scale[t / kTokenTile];
@@ -31,37 +27,58 @@ inline float weigh_row(const AttentionPanel& p, int32_t row, Rounding&& rounded)
       const F distance = sub(set(p.alibi_distance[row] - static_cast<float>(t)), lane_numbers());
       s = fnma(set(p.alibi_slope[row]), distance, s);
     }
-    if (masked) s = keep_lanes(s, begin - t, end - t);
-    store(scores + t, s);
-    highest = larger(s, highest);
+    store(scores + t, keep_lanes(s, begin - t, end - t));
   }
-  const float maximum = largest(highest);
-  const F shift = set(maximum);
-  F sum = set(0.0f);
-  for (int32_t t = 0; t < tokens; t += kLanes) {
-    F w = exponential(sub(load(scores + t), shift));
-    const float* v_scale = p.v_scale[t / kTokenTile];
-    if (v_scale) {
-      sum = add(sum, w);
-      w = mul(w, load(v_scale + t % kTokenTile));
-    } else {
-      w = rounded(w);
-      sum = add(sum, w);
-    }
-    store(scores + t, w);
+}
+
+/// Turns the scores of R rows into the weights that the second product reads, and brings maximum and sum up
+/// to date. `correction` is what each row's earlier output shrinks by.
+template <typename Dot, int R>
+inline void weigh_rows(const AttentionPanel& p, float* correction) {
+  const int32_t tokens = p.num_tiles * kTokenTile;
+  const bool adjust = p.k_scale[0] || p.softcap != 0.0f || p.alibi_slope;
+  for (int r = 0; r < R; ++r)
+    if (adjust || p.begin[r] > 0 || p.end[r] < tokens) adjust_scores(p, r);
+  F highest[R];
+  for (int r = 0; r < R; ++r) highest[r] = load(p.scratch + r * kChunkTokens);
+  for (int32_t t = kLanes; t < tokens; t += kLanes)
+    for (int r = 0; r < R; ++r) highest[r] = larger(highest[r], load(p.scratch + r * kChunkTokens + t));
+  float fall[kLanes] = {};
+  F sum[R];
+  for (int r = 0; r < R; ++r) {
+    const float before = p.maximum[r], now = largest(highest[r]);
+    const float maximum = now > before ? now : before;
+    fall[r] = before - maximum;
+    p.maximum[r] = maximum;
+    sum[r] = Dot::weigh(p, r, set(maximum));
   }
-  float correction[kLanes];
-  store(correction, exponential(set(p.maximum[row] - maximum)));
-  p.maximum[row] = maximum;
-  p.sum[row] = p.sum[row] * correction[0] + total(sum);
-  return correction[0];
+  store(correction, exponential2(load(fall)));
+  for (int r = 0; r < R; ++r) p.sum[r] = p.sum[r] * correction[r] + total(sum[r]);
+}
+
+/// Fetches what the next chunk has where this one has `at`: tiles lie a block apart, where no hardware
+/// prefetcher follows, and a burst of prefetches ahead of the chunk would wait for memory instead of working
+/// meanwhile.
+template <int T>
+inline void fetch_along(const void* const* next, int64_t at) {
+  for (int t = 0; t < T; ++t) __builtin_prefetch(static_cast<const char*>(next[t]) + at, 0, 2);
 }
 
 /// Products over float tiles.
 struct FloatDot {
-  static F rounded(F w) { return w; }
-  template <int R>
-  static void prepare_weights(const AttentionPanel&) {}
+  /// Weights in place; returns their sums by lane.
+  static inline F weigh(const AttentionPanel& p, int32_t row, F maximum) {
+    float* scores = p.scratch + row * kChunkTokens;
+    F sum = set(0.0f);
+    for (int32_t t = 0; t < p.num_tiles * kTokenTile; t += kLanes) {
+      F w = exponential2(sub(load(scores + t), maximum));
+      sum = add(sum, w);
+      const float* v_scale = p.v_scale[t / kTokenTile];
+      if (v_scale) w = mul(w, load(v_scale + t % kTokenTile));
+      store(scores + t, w);
+    }
+    return sum;
+  }
 
   template <int R, int T>
   static inline void score_tiles(const AttentionPanel& p, int32_t tile) {
@@ -71,7 +88,9 @@ struct FloatDot {
     const auto* q = static_cast<const float*>(p.q);
     const float* k[T];
     for (int t = 0; t < T; ++t) k[t] = static_cast<const float*>(p.k[tile + t]);
+    const void* const* next = p.next_k[0] ? p.next_k + tile : nullptr;
     for (int32_t d = 0; d < p.key_dim; ++d) {
+      if (next) fetch_along<T>(next, d * kTokenTile * int64_t{sizeof(float)});
       F x[T * kTileVectors];
       for (int t = 0; t < T * kTileVectors; ++t)
         x[t] = load(k[t / kTileVectors] + d * kTokenTile + t % kTileVectors * kLanes);
@@ -94,7 +113,12 @@ struct FloatDot {
     for (int32_t tile = 0; tile < p.num_tiles; ++tile) {
       const float* v = static_cast<const float*>(p.v[tile]) + d;
       const float* w = p.scratch + tile * kTokenTile;
+      const char* next = p.next_k[0] ? static_cast<const char*>(p.next_v[tile]) + d * sizeof(float) : nullptr;
       for (int t = 0; t < kTokenTile; ++t) {
+        if (next)
+          for (int i = 0; i < D * kLanes; i += 16)
+            __builtin_prefetch(next + (static_cast<int64_t>(t) * p.value_dim + i) * int64_t{sizeof(float)}, 0,
+                               3);
         F x[D];
         for (int i = 0; i < D; ++i) x[i] = load(v + static_cast<int64_t>(t) * p.value_dim + i * kLanes);
         for (int r = 0; r < R; ++r) {
@@ -121,9 +145,8 @@ inline void attend_rows(const AttentionPanel& p) {
   int32_t tile = 0;
   for (; tile + T <= p.num_tiles; tile += T) Dot::template score_tiles<R, T>(p, tile);
   for (; tile < p.num_tiles; ++tile) Dot::template score_tiles<R, 1>(p, tile);
-  float correction[R];
-  for (int r = 0; r < R; ++r) correction[r] = weigh_row(p, r, Dot::rounded);
-  Dot::template prepare_weights<R>(p);
+  float correction[kLanes];
+  weigh_rows<Dot, R>(p, correction);
   constexpr int D = at_once(R, 1);
   int32_t d = 0;
   for (; d + D * kLanes <= p.value_dim; d += D * kLanes) Dot::template value_vectors<R, D>(p, correction, d);

@@ -24,20 +24,38 @@ inline void keep_bf16(void* to, F x) {
 }
 
 struct Bf16Dot {
-  /// The second product reads weights as bfloat16.
-  static F rounded(F w) {
-    return _mm512_castsi512_ps(
-        _mm512_slli_epi32(_mm512_cvtepu16_epi32(as_integers(_mm512_cvtneps_pbh(w))), 16));
+  /// 2^x for weights, to 1e-4: a sixteenth of what rounding them to bfloat16 takes. Exactly 1 at 0 and 0 at
+  /// -infinity.
+  static inline F power(F x) {
+    x = larger(set(-152.0f), x);
+    const F n = round_even(x), r = sub(x, n);
+    F p = fma(set(0.05500893096f), r, set(0.2422109594f));
+    p = fma(p, r, set(0.6932829271f));
+    p = fma(p, r, set(1.0f));
+    return scale_by_power(p, n);
   }
 
-  /// The weights of row r, as bfloat16, take the first half of its scratch.
-  template <int R>
-  static inline void prepare_weights(const AttentionPanel& p) {
-    for (int r = 0; r < R; ++r) {
-      float* row = p.scratch + r * kChunkTokens;
-      for (int32_t t = 0; t < p.num_tiles * kTokenTile; t += kLanes)
-        keep_bf16(reinterpret_cast<uint16_t*>(row) + t, load(row + t));
+  /// Weights as bfloat16, over the front half of the scores that they come from. The sums are those of the
+  /// rounded weights, which the second product uses.
+  static inline F weigh(const AttentionPanel& p, int32_t row, F maximum) {
+    float* scores = p.scratch + row * kChunkTokens;
+    auto* weights = reinterpret_cast<uint16_t*>(scores);
+    const __m512bh ones = as_bf16(_mm512_set1_epi32(0x3f803f80));
+    F sum = set(0.0f);
+    for (int32_t tile = 0; tile < p.num_tiles; tile += 2) {
+      F low = power(sub(load(scores + tile * kTokenTile), maximum)), high = set(0.0f);
+      const bool both = tile + 1 < p.num_tiles;
+      if (both) high = power(sub(load(scores + (tile + 1) * kTokenTile), maximum));
+      if (p.v_scale[tile]) {
+        sum = add(add(sum, low), high);
+        low = mul(low, load(p.v_scale[tile]));
+        if (both) high = mul(high, load(p.v_scale[tile + 1]));
+      }
+      const __m512bh rounded = _mm512_cvtne2ps_pbh(high, low);
+      if (!p.v_scale[tile]) sum = _mm512_dpbf16_ps(sum, rounded, ones);
+      _mm512_storeu_si512(weights + tile * kTokenTile, as_integers(rounded));
     }
+    return sum;
   }
 
   template <int R, int T>
@@ -48,7 +66,9 @@ struct Bf16Dot {
     const auto* q = static_cast<const uint16_t*>(p.q);
     const uint16_t* k[T];
     for (int t = 0; t < T; ++t) k[t] = static_cast<const uint16_t*>(p.k[tile + t]);
+    const void* const* next = p.next_k[0] ? p.next_k + tile : nullptr;
     for (int32_t d = 0; d < p.key_dim; d += 2) {
+      if (next) fetch_along<T>(next, int64_t{d} * kTokenTile * 2);
       __m512bh x[T];
       for (int t = 0; t < T; ++t) x[t] = as_bf16(load_i32(k[t] + d * kTokenTile));
       for (int r = 0; r < R; ++r) {
@@ -69,7 +89,11 @@ struct Bf16Dot {
     for (int32_t tile = 0; tile < p.num_tiles; ++tile) {
       const uint16_t* v = static_cast<const uint16_t*>(p.v[tile]) + d * 2;
       const auto* w = reinterpret_cast<const uint16_t*>(p.scratch) + tile * kTokenTile;
+      const char* next = p.next_k[0] ? static_cast<const char*>(p.next_v[tile]) + d * 4 : nullptr;
       for (int t = 0; t < kTokenTile; t += 2) {
+        if (next)
+          for (int i = 0; i < D; ++i)
+            __builtin_prefetch(next + (static_cast<int64_t>(t) * p.value_dim + i * 2 * kLanes) * 2, 0, 2);
         __m512bh x[D];
         for (int i = 0; i < D; ++i)
           x[i] = as_bf16(load_i32(v + static_cast<int64_t>(t) * p.value_dim + i * 2 * kLanes));

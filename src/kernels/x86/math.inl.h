@@ -22,6 +22,20 @@ inline F exponential(F x) {
   return scale_by_power(p, n);
 }
 
+/// 2^x as `exponential` has e^x: exact 1 at 0, exactly 0 below -151, not a number stays.
+inline F exponential2(F x) {
+  x = larger(set(-152.0f), x);
+  const F n = round_even(x), r = sub(x, n);
+  F p = set(1.536121e-4f);
+  p = fma(p, r, set(1.339887441e-3f));
+  p = fma(p, r, set(9.618437358e-3f));
+  p = fma(p, r, set(5.550332471e-2f));
+  p = fma(p, r, set(2.402264791e-1f));
+  p = fma(p, r, set(6.931472029e-1f));
+  p = fma(p, r, set(1.0f));
+  return scale_by_power(p, n);
+}
+
 /// 1 / (1 + e^-x)
 inline F sigmoid(F x) { return div(set(1.0f), add(set(1.0f), exponential(sub(set(0.0f), x)))); }
 
