@@ -56,6 +56,15 @@ struct Table {
   /// y[i] = log(1 + exp(x[i] + bias[i])); bias may be null.
   void (*softplus)(float* y, const float* x, const float* bias, int64_t n);
 
+  /// Sum of exp((x[i] + shift) * scale); nothing is stored.
+  float (*exp_sum_scaled)(const float* x, float shift, float scale, int64_t n);
+  /// Splits x into groups that have no element in common, each of about `size` elements, and writes their
+  /// maxima; returns how many, at most n / size + 64. Which elements form a group is the kernel's choice.
+  int64_t (*group_maxima)(const float* x, int64_t n, int64_t size, float* maxima);
+  /// Indices and values of all x[i] >= threshold, by rising index, the first `capacity` of them; returns how
+  /// many there are.
+  int64_t (*collect_above)(const float* x, int64_t n, float threshold, int32_t* indices, float* values,
+                           int64_t capacity);
   ScanKernels scan;
   AttentionKernels attention;  ///< over float tiles
   /// Over bfloat16 tiles where the CPU multiplies them; else the same as `attention`.

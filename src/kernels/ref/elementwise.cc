@@ -123,6 +123,32 @@ void softplus(float* y, const float* x, const float* bias, int64_t n) {
   }
 }
 
+float exp_sum_scaled(const float* x, float shift, float factor, int64_t n) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += std::exp((x[i] + shift) * factor);
+  return static_cast<float>(sum);
+}
+
+int64_t group_maxima(const float* x, int64_t n, int64_t size, float* maxima) {
+  int64_t groups = 0;
+  for (int64_t i = 0; i < n; i += size) maxima[groups++] = max(x + i, std::min(size, n - i));
+  return groups;
+}
+
+int64_t collect_above(const float* x, int64_t n, float threshold, int32_t* indices, float* values,
+                      int64_t capacity) {
+  int64_t found = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    if (!(x[i] >= threshold)) continue;
+    if (found < capacity) {
+      indices[found] = static_cast<int32_t>(i);
+      values[found] = x[i];
+    }
+    ++found;
+  }
+  return found;
+}
+
 }  // namespace
 
 Table scalar_table() {
@@ -147,6 +173,9 @@ Table scalar_table() {
   t.silu = silu;
   t.sigmoid = sigmoid;
   t.softplus = softplus;
+  t.exp_sum_scaled = exp_sum_scaled;
+  t.group_maxima = group_maxima;
+  t.collect_above = collect_above;
   t.scan = scalar_scan();
   t.attention = scalar_attention();
   t.attention_bf16 = t.attention;

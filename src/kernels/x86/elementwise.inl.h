@@ -224,6 +224,58 @@ void rope_interleaved_kernel(float* x, const float* cosine, const float* sine, i
   }
 }
 
+float exp_sum_scaled_kernel(const float* x, float shift, float factor, int64_t n) {
+  const F s = set(shift), f = set(factor);
+  F sum[2] = {set(0.0f), set(0.0f)};
+  int64_t i = 0;
+  for (; i + 2 * kLanes <= n; i += 2 * kLanes)
+    for (int j = 0; j < 2; ++j) sum[j] = add(sum[j], exponential(mul(add(load(x + i + j * kLanes), s), f)));
+  for (; i < n; i += kLanes) {
+    const F in = n - i >= kLanes ? load(x + i) : load_some(x + i, n - i, set(-__builtin_inff()));
+    sum[0] = add(sum[0], exponential(mul(add(in, s), f)));
+  }
+  return total(add(sum[0], sum[1]));
+}
+
+/// A group is one lane of `size` vectors in a row, so that no maximum is taken across lanes.
+int64_t group_maxima_kernel(const float* x, int64_t n, int64_t size, float* maxima) {
+  const F lowest = set(-__builtin_inff());
+  int64_t groups = 0;
+  for (int64_t i = 0; i < n; i += size * kLanes) {
+    F m = lowest;
+    const int64_t end = n - i < size * kLanes ? n : i + size * kLanes;
+    int64_t j = i;
+    for (; j + kLanes <= end; j += kLanes) m = larger(load(x + j), m);
+    if (j < end) m = larger(load_some(x + j, end - j, lowest), m);
+    store(maxima + groups, m);
+    groups += kLanes;
+  }
+  return groups;
+}
+
+int64_t collect_above_kernel(const float* x, int64_t n, float threshold, int32_t* indices, float* values,
+                             int64_t capacity) {
+  const F t = set(threshold);
+  int64_t found = 0, i = 0;
+  const auto take = [&](int64_t at) {
+    if (found < capacity) {
+      indices[found] = static_cast<int32_t>(at);
+      values[found] = x[at];
+    }
+    ++found;
+  };
+  // Few elements pass: four vectors are looked at together, and one by one only where something is.
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
+    uint64_t mask = 0;
+    for (int j = 0; j < 4; ++j)
+      mask |= static_cast<uint64_t>(lanes_at_least(load(x + i + j * kLanes), t)) << (j * kLanes);
+    for (; mask; mask &= mask - 1) take(i + __builtin_ctzll(mask));
+  }
+  for (; i < n; ++i)
+    if (x[i] >= threshold) take(i);
+  return found;
+}
+
 inline void fill_elementwise(Table& t) {
   t.add = add_kernel;
   t.scale = scale_kernel;
@@ -241,6 +293,9 @@ inline void fill_elementwise(Table& t) {
   t.softcap = softcap_kernel;
   t.rope_half = rope_half_kernel;
   t.rope_interleaved = rope_interleaved_kernel;
+  t.exp_sum_scaled = exp_sum_scaled_kernel;
+  t.group_maxima = group_maxima_kernel;
+  t.collect_above = collect_above_kernel;
   t.silu = silu_kernel;
   t.sigmoid = sigmoid_kernel;
   t.softplus = softplus_kernel;

@@ -51,6 +51,9 @@ inline F copy_sign(F magnitude, F sign) {
   return _mm256_or_ps(_mm256_and_ps(mask, sign), _mm256_andnot_ps(mask, magnitude));
 }
 inline bool any_equal(F a, F b) { return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_EQ_OQ)) != 0; }
+inline uint32_t lanes_at_least(F a, F b) {
+  return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GE_OQ)));
+}
 inline float total(F a) {
   const __m128 four = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
   const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));

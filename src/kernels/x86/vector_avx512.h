@@ -51,6 +51,8 @@ inline F copy_sign(F magnitude, F sign) {
       _mm512_ternarylogic_epi32(mask, _mm512_castps_si512(sign), _mm512_castps_si512(magnitude), 0xca));
 }
 inline bool any_equal(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ) != 0; }
+/// One bit per lane.
+inline uint32_t lanes_at_least(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
 inline float total(F a) {
   const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
   const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
