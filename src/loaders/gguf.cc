@@ -146,8 +146,9 @@ Value scalar(Cursor& in, const char* what) {
 
 Value read_bool(Cursor& in, std::string_view key) {
   const auto byte = in.read<uint8_t>("a boolean");
-  require(byte <= 1, ErrorCode::kInvalidFile, "{}: metadata key '{}' holds a boolean of {}: expected 0 or 1",
-          in.origin(), shown(key), byte);
+  if (byte > 1)
+    fail(ErrorCode::kInvalidFile, "{}: metadata key '{}' holds a boolean of {}: expected 0 or 1", in.origin(),
+         shown(key), byte);
   return byte != 0;
 }
 

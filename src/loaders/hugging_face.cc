@@ -1,4 +1,5 @@
-// Hugging Face directories: config.json, generation_config.json, and safetensors in one file or in shards with an index.
+// Hugging Face directories: config.json, generation_config.json, and safetensors in one file or in shards
+// with an index.
 #include <algorithm>
 #include <fstream>
 #include <set>
@@ -19,8 +20,8 @@ std::string read_text(const std::filesystem::path& path) {
   std::error_code ec;
   const uintmax_t size = std::filesystem::file_size(path, ec);
   require(!ec, ErrorCode::kNotFound, "cannot read {}: {}", path.string(), ec.message());
-  require(size <= kMaxJsonBytes, ErrorCode::kInvalidFile, "{} has {} bytes: expected at most {}", path.string(), size,
-          kMaxJsonBytes);
+  require(size <= kMaxJsonBytes, ErrorCode::kInvalidFile, "{} has {} bytes: expected at most {}",
+          path.string(), size, kMaxJsonBytes);
   std::ifstream in(path, std::ios::binary);
   std::ostringstream text;
   text << in.rdbuf();
@@ -28,7 +29,8 @@ std::string read_text(const std::filesystem::path& path) {
   return std::move(text).str();
 }
 
-void read_shards(const std::filesystem::path& folder, const std::filesystem::path& index_path, Checkpoint& out) {
+void read_shards(const std::filesystem::path& folder, const std::filesystem::path& index_path,
+                 Checkpoint& out) {
   Metadata index(index_path.string());
   add_json(index, read_text(index_path), index_path);
   constexpr std::string_view kMap = "weight_map.";
@@ -42,12 +44,12 @@ void read_shards(const std::filesystem::path& folder, const std::filesystem::pat
     shard_of[key.substr(kMap.size())] = *name;
     shards.insert(*name);
   }
-  require(!shards.empty(), ErrorCode::kInvalidFile, "{}: 'weight_map' is missing or empty: expected tensor names and files",
-          index_path.string());
+  require(!shards.empty(), ErrorCode::kInvalidFile,
+          "{}: 'weight_map' is missing or empty: expected tensor names and files", index_path.string());
   std::map<std::string, std::string> found_in;
   for (const std::string& shard : shards) {
-    require(std::filesystem::exists(folder / shard), ErrorCode::kNotFound, "{}: shard '{}' is missing: {} names it",
-            folder.string(), shard, index_path.filename().string());
+    require(std::filesystem::exists(folder / shard), ErrorCode::kNotFound,
+            "{}: shard '{}' is missing: {} names it", folder.string(), shard, index_path.filename().string());
     const size_t first = out.tensors.size();
     read_safetensors(folder / shard, out.tensors);
     for (size_t i = first; i < out.tensors.size(); ++i) found_in.emplace(out.tensors[i].name, shard);
@@ -71,7 +73,8 @@ Checkpoint open_hugging_face(const std::filesystem::path& path) {
   out.metadata = Metadata(config.string());
   add_json(out.metadata, read_text(config), config);
   const auto generation = path / "generation_config.json";
-  if (std::filesystem::exists(generation)) add_json(out.metadata, read_text(generation), generation, "generation.");
+  if (std::filesystem::exists(generation))
+    add_json(out.metadata, read_text(generation), generation, "generation.");
   const auto index = path / "model.safetensors.index.json", single = path / "model.safetensors";
   if (std::filesystem::exists(index)) {
     read_shards(path, index, out);
@@ -83,7 +86,8 @@ Checkpoint open_hugging_face(const std::filesystem::path& path) {
       const auto extension = entry.path().extension();
       others = others || extension == ".bin" || extension == ".pt" || extension == ".pth";
     }
-    fail(ErrorCode::kNotFound, "{} has no model.safetensors{}: expected it, or shards with model.safetensors.index.json",
+    fail(ErrorCode::kNotFound,
+         "{} has no model.safetensors{}: expected it, or shards with model.safetensors.index.json",
          path.string(), others ? " (only PyTorch pickles, which can run code and are not read)" : "");
   }
   out.build_index();

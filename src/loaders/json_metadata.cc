@@ -1,5 +1,6 @@
 #include "loaders/json_metadata.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -9,12 +10,16 @@ namespace millrace::loaders {
 namespace {
 
 constexpr size_t kMaxDepth = 64;
+// What an entry takes in memory beside its text, rounded up: a map node, the value, the key remembered once
+// more. A text may take eight times its size and a little: real files stay below four.
+constexpr uint64_t kEntryOverhead = 256;
+constexpr uint64_t kBudgetFactor = 8, kBudgetBase = 16u << 20;
 
 /// SAX handler: no tree is built, and a key that stands twice is seen.
 class Flattener : public nlohmann::json_sax<nlohmann::json> {
  public:
-  Flattener(Metadata& out, const std::filesystem::path& file, std::string_view prefix)
-      : out_(out), file_(file.string()), prefix_(prefix) {}
+  Flattener(Metadata& out, const std::filesystem::path& file, std::string_view prefix, uint64_t text_bytes)
+      : out_(out), file_(file.string()), prefix_(prefix), budget_(kBudgetFactor * text_bytes + kBudgetBase) {}
 
   bool null() override { return scalar(std::monostate{}); }
   bool boolean(bool v) override { return scalar(v); }
@@ -31,8 +36,9 @@ class Flattener : public nlohmann::json_sax<nlohmann::json> {
   }
   bool key(std::string& name) override {
     Level& level = levels_.back();
-    require(level.seen.insert(name).second, ErrorCode::kInvalidFile, "{}: key '{}' stands twice: expected each key once",
-            file_, path_of(name));
+    spend(kEntryOverhead + 2 * path_of(name).size());
+    require(level.seen.insert(name).second, ErrorCode::kInvalidFile,
+            "{}: key '{}' stands twice: expected each key once", file_, path_of(name));
     level.key = name;
     return true;
   }
@@ -41,7 +47,8 @@ class Flattener : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool start_array(size_t) override {
-    require(!levels_.empty(), ErrorCode::kInvalidFile, "{}: the text is an array: expected a JSON object", file_);
+    require(!levels_.empty(), ErrorCode::kInvalidFile, "{}: the text is an array: expected a JSON object",
+            file_);
     if (levels_.back().array) levels_.back().plain = false;
     enter(true);
     return true;
@@ -69,7 +76,8 @@ class Flattener : public nlohmann::json_sax<nlohmann::json> {
   };
 
   void enter(bool array) {
-    require(levels_.size() < kMaxDepth, ErrorCode::kInvalidFile, "{}: nested deeper than {}", file_, kMaxDepth);
+    require(levels_.size() < kMaxDepth, ErrorCode::kInvalidFile, "{}: nested deeper than {}", file_,
+            kMaxDepth);
     levels_.emplace_back();
     levels_.back().array = array;
   }
@@ -84,8 +92,9 @@ class Flattener : public nlohmann::json_sax<nlohmann::json> {
     for (size_t i = 0; i < levels_.size(); ++i) {
       const Level& level = levels_[i];
       const bool innermost = i + 1 == levels_.size();
-      const std::string part =
-          innermost && !last.empty() ? last : level.array ? std::to_string(level.index) : level.key;
+      const std::string part = innermost && !last.empty() ? last
+                               : level.array              ? std::to_string(level.index)
+                                                          : level.key;
       if (i) path += '.';
       path += part;
     }
@@ -94,9 +103,11 @@ class Flattener : public nlohmann::json_sax<nlohmann::json> {
 
   template <typename T>
   bool scalar(T value) {
-    require(!levels_.empty(), ErrorCode::kInvalidFile, "{}: the text is a single value: expected a JSON object", file_);
+    require(!levels_.empty(), ErrorCode::kInvalidFile,
+            "{}: the text is a single value: expected a JSON object", file_);
     Level& level = levels_.back();
     if (level.array) {
+      spend(2 * sizeof(Scalar));
       level.items.emplace_back(value);
       ++level.index;
       return true;
@@ -107,7 +118,8 @@ class Flattener : public nlohmann::json_sax<nlohmann::json> {
 
   template <typename T>
   bool all_of_kind(const std::vector<Scalar>& items) const {
-    return std::all_of(items.begin(), items.end(), [](const Scalar& s) { return std::holds_alternative<T>(s); });
+    return std::all_of(items.begin(), items.end(),
+                       [](const Scalar& s) { return std::holds_alternative<T>(s); });
   }
 
   void store_array(const std::string& path, const std::vector<Scalar>& items) {
@@ -139,21 +151,31 @@ class Flattener : public nlohmann::json_sax<nlohmann::json> {
           return;  // nulls or mixed kinds: no setting that anything here reads
         }
       }
-      if (whole) out_.set(path, integers);
-      else out_.set(path, numbers);
+      if (whole)
+        out_.set(path, integers);
+      else
+        out_.set(path, numbers);
     }
+  }
+
+  void spend(uint64_t bytes) {
+    require(bytes <= budget_, ErrorCode::kLimitExceeded,
+            "{}: the settings take far more memory than their text", file_);
+    budget_ -= bytes;
   }
 
   Metadata& out_;
   std::string file_;
   std::string prefix_;
+  uint64_t budget_;
   std::vector<Level> levels_;
 };
 
 }  // namespace
 
-void add_json(Metadata& out, std::string_view text, const std::filesystem::path& file, std::string_view prefix) {
-  Flattener flattener(out, file, prefix);
+void add_json(Metadata& out, std::string_view text, const std::filesystem::path& file,
+              std::string_view prefix) {
+  Flattener flattener(out, file, prefix, text.size());
   nlohmann::json::sax_parse(text.begin(), text.end(), &flattener);
 }
 
