@@ -83,7 +83,8 @@ void Moe::forward(const Step& step, int layer, ops::MatmulInput& x, float* y, co
   float* gathered = ops::gather_rows(context, order, x.f32, x.stride, hidden);
   ops::MatmulInput input = ops::make_input(gathered, chosen, hidden);
   float* activated = step.floats(chosen * width);
-  const bool fused = up_bias.empty() &&
+  // The pairing epilogue works on whole panels of rows; narrower experts exist only in tests.
+  const bool fused = up_bias.empty() && width % 32 == 0 &&
                      (activation == ops::Activation::kSilu || activation == ops::Activation::kGeluTanh);
   if (fused) {
     ops::Epilogue pair;

@@ -18,6 +18,7 @@ constexpr OlderNames kOlderNames[] = {
     {"num_hidden_layers", {"n_layer", "num_layers", "n_layers", ""}},
     {"num_attention_heads", {"n_head", "num_heads", "n_heads", ""}},
     {"max_position_embeddings", {"n_positions", "max_seq_len", "n_ctx", "max_sequence_length"}},
+    {"num_experts", {"num_local_experts", "n_routed_experts", "", ""}},
     {"intermediate_size", {"n_inner", "ffn_dim", "ffn_hidden_size", "d_ff"}},
 };
 

@@ -153,8 +153,7 @@ std::unique_ptr<Model> load_mamba2(const loaders::Checkpoint& checkpoint, const 
       }
       m->norm_weight = w.values("blk.{}.ssm_norm", ".weight", inner, need, layer);
       m->norm_epsilon = epsilon;
-      // transformers normalises over all channels, the published kernels (and GGUF) over each group's.
-      m->norm_group = gguf ? inner / shape.groups : inner;
+      m->norm_group = inner / shape.groups;
       m->output = w.linear("blk.{}.ssm_out", hidden, inner, layer);
       return m;
     };
