@@ -16,7 +16,7 @@ void Loop::beam_candidates(Sequence& s, std::span<float> logits, SampleScratch& 
   const GenerationParams& g = s.request->request.generation;
   scratch.mask.clear();
   if (s.constraint) {
-    scratch.mask.assign((logits.size() + 31) / 32, 0);
+    scratch.mask.assign((logits.size() + 63) / 64, 0);
     s.constraint->fill_mask(scratch.mask);
   }
   std::vector<TokenId> banned;

@@ -74,7 +74,7 @@ class TokenConstraint {
   virtual ~TokenConstraint() = default;
   /// Writes one bit per token id, low bit first: 1 where the token may come next. Tokens beyond the grammar's
   /// vocabulary are 0. End-of-generation tokens are allowed where the text may end.
-  virtual void fill_mask(std::span<uint32_t> bits) = 0;
+  virtual void fill_mask(std::span<uint64_t> bits) = 0;
   /// The token was picked; false when it was not allowed (then the answer fails).
   virtual bool accept(TokenId token) = 0;
   /// Nothing but an end token may follow.

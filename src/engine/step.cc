@@ -303,7 +303,7 @@ void Loop::pick(size_t index, SampleScratch& scratch) {
   }
   scratch.mask.clear();
   if (s.constraint) {
-    scratch.mask.assign((logits.size() + 31) / 32, 0);
+    scratch.mask.assign((logits.size() + 63) / 64, 0);
     s.constraint->fill_mask(scratch.mask);
   }
   std::vector<TokenId> banned;

@@ -428,7 +428,9 @@ TEST(Engine, ConstraintsDecideWhatMayCome) {
   // Even tokens only, twelve of them.
   struct Even : TokenConstraint {
     int left = 12;
-    void fill_mask(std::span<uint32_t> bits) override { std::fill(bits.begin(), bits.end(), 0x55555555u); }
+    void fill_mask(std::span<uint64_t> bits) override {
+      std::fill(bits.begin(), bits.end(), 0x5555555555555555u);
+    }
     bool accept(TokenId t) override {
       --left;
       return t % 2 == 0;
@@ -447,7 +449,7 @@ TEST(Engine, ConstraintsDecideWhatMayCome) {
   for (const int32_t t : a.tokens[0]) EXPECT_EQ(t % 2, 0);
 
   struct Nothing : Even {
-    void fill_mask(std::span<uint32_t>) override {}
+    void fill_mask(std::span<uint64_t>) override {}
     std::unique_ptr<TokenConstraint> fork() const override { return std::make_unique<Nothing>(*this); }
   };
   r = greedy({3}, 50);

@@ -256,19 +256,30 @@ void BlockManager::checkpoint_states(const BlockTable& table, std::span<const To
   if (index >= hashes.size()) return;
   for (size_t g = 0; g < shapes_.size(); ++g)
     if (shapes_[g].kind == GroupShape::Kind::kState && pools_[g].available() <= reserve) return;
-  // Where every layer keeps states only, nodes exist for the sake of checkpoints: the way to this one is made
-  // here.
+  const int32_t known = find(hashes[index]);
+  std::array<int32_t, kMaxGroups> slots;
+  slots.fill(-1);
+  for (size_t g = 0; g < shapes_.size(); ++g)
+    if (shapes_[g].kind == GroupShape::Kind::kState && (known < 0 || nodes_[z(known)].blocks[g] < 0))
+      slots[g] = allocate(static_cast<int>(g));
+  // Only now, since allocating may have removed nodes. Where every layer keeps states only, nodes exist for
+  // the sake of checkpoints: the way to this one is made here.
   int32_t node = find(hashes[index]);
-  if (only_states_)
+  if (only_states_) {
     for (size_t i = 0; i <= index; ++i)
-      if ((node = find_or_add(tokens, hashes, i)) < 0) return;
-  if (node < 0 || !tokens_equal(node, tokens, index)) return;
+      if ((node = find_or_add(tokens, hashes, i)) < 0) break;
+  } else if (node >= 0 && !tokens_equal(node, tokens, index)) {
+    node = -1;
+  }
   for (size_t g = 0; g < shapes_.size(); ++g) {
-    if (shapes_[g].kind != GroupShape::Kind::kState || nodes_[z(node)].blocks[g] >= 0) continue;
-    const int32_t slot = allocate(static_cast<int>(g));
-    nodes_[z(node)].blocks[g] = slot;
-    copies.push_back({static_cast<int32_t>(g), table.blocks[g][0], slot});
-    pools_[g].set_node(slot, node);
+    if (slots[g] < 0) continue;
+    if (node < 0 || nodes_[z(node)].blocks[g] >= 0) {
+      pools_[g].release(slots[g]);
+      continue;
+    }
+    nodes_[z(node)].blocks[g] = slots[g];
+    copies.push_back({static_cast<int32_t>(g), table.blocks[g][0], slots[g]});
+    pools_[g].set_node(slots[g], node);
   }
 }
 

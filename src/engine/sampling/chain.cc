@@ -23,13 +23,13 @@ TokenId largest_index(std::span<const float> logits) {
 
 }  // namespace
 
-void apply_mask(std::span<float> logits, std::span<const uint32_t> bits) {
-  for (size_t word = 0; word * 32 < logits.size(); ++word) {
-    const uint32_t allowed = word < bits.size() ? bits[word] : 0;
-    if (allowed == 0xffffffffu) continue;
-    const size_t end = std::min(logits.size(), word * 32 + 32);
-    for (size_t i = word * 32; i < end; ++i)
-      if ((allowed >> (i & 31) & 1) == 0) logits[i] = kNever;
+void apply_mask(std::span<float> logits, std::span<const uint64_t> bits) {
+  for (size_t word = 0; word * 64 < logits.size(); ++word) {
+    const uint64_t allowed = word < bits.size() ? bits[word] : 0;
+    if (allowed == ~uint64_t{0}) continue;
+    const size_t end = std::min(logits.size(), word * 64 + 64);
+    for (size_t i = word * 64; i < end; ++i)
+      if ((allowed >> (i & 63) & 1) == 0) logits[i] = kNever;
   }
 }
 
@@ -59,7 +59,7 @@ SamplerChain::SamplerChain(const SamplingParams& p, uint64_t seed, uint64_t stre
 }
 
 void SamplerChain::process(std::span<float> logits, std::span<const TokenId> tokens,
-                           std::span<const uint32_t> mask, std::span<const TokenId> banned) {
+                           std::span<const uint64_t> mask, std::span<const TokenId> banned) {
   if (!mask.empty()) apply_mask(logits, mask);
   for (const TokenId t : banned)
     if (t >= 0 && static_cast<size_t>(t) < logits.size()) logits[static_cast<size_t>(t)] = kNever;
@@ -71,7 +71,7 @@ void SamplerChain::process(std::span<float> logits, std::span<const TokenId> tok
 }
 
 Picked SamplerChain::sample(std::span<float> logits, std::span<const TokenId> tokens,
-                            std::span<const uint32_t> mask, std::span<const TokenId> banned,
+                            std::span<const uint64_t> mask, std::span<const TokenId> banned,
                             SampleScratch& scratch) {
   if (logprobs_ < 0) {
     process(logits, tokens, mask, banned);

@@ -33,11 +33,11 @@ struct Picked {
 struct SampleScratch {
   Candidates candidates;
   std::vector<float> logits;
-  std::vector<uint32_t> mask;
+  std::vector<uint64_t> mask;
 };
 
 /// Removes tokens whose bit is 0 (those beyond the bits, too).
-void apply_mask(std::span<float> logits, std::span<const uint32_t> bits);
+void apply_mask(std::span<float> logits, std::span<const uint64_t> bits);
 
 class SamplerChain {
  public:
@@ -49,14 +49,14 @@ class SamplerChain {
 
   /// Picks from `logits` (overwritten). `tokens`: all so far. `mask`: one bit a token, or empty. `banned`:
   /// tokens that must not come now.
-  Picked sample(std::span<float> logits, std::span<const TokenId> tokens, std::span<const uint32_t> mask,
+  Picked sample(std::span<float> logits, std::span<const TokenId> tokens, std::span<const uint64_t> mask,
                 std::span<const TokenId> banned, SampleScratch& scratch);
 
   /// The picked token is now the last of `tokens`.
   void accept(std::span<const TokenId> tokens);
 
   /// Steps 2 to 4 alone, for beam search.
-  void process(std::span<float> logits, std::span<const TokenId> tokens, std::span<const uint32_t> mask,
+  void process(std::span<float> logits, std::span<const TokenId> tokens, std::span<const uint64_t> mask,
                std::span<const TokenId> banned);
 
   /// A copy for another answer, with random numbers of its own.

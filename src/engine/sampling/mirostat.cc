@@ -11,13 +11,21 @@ namespace {
 class Mirostat : public CandidateFilter {
  public:
   Mirostat(float tau, float eta) : tau_(tau), eta_(eta), mu_(2.0 * tau) {}
+  /// Surprise is that of the whole distribution, before the cut.
   void drawn(const Candidate& c) override {
-    const double surprise = -std::log2(std::max(static_cast<double>(c.probability), 1e-30));
+    const double surprise = -std::log2(std::max(c.probability * mass_, 1e-30));
     mu_ -= eta_ * (surprise - tau_);
   }
 
  protected:
+  void cut(Candidates& c) {
+    mass_ = 0;
+    for (const Candidate& x : c.all()) mass_ += static_cast<double>(x.probability);
+    c.normalise();
+  }
+
   double tau_, eta_, mu_;
+  double mass_ = 1;  // probability of what is left
 };
 
 /// Version 1: the exponent of Zipf's law, fitted to the likeliest hundred, says how many candidates give that
@@ -44,7 +52,7 @@ class Mirostat1 : public Mirostat {
     const auto keep = static_cast<size_t>(std::clamp(k, 1.0, static_cast<double>(c.size())));
     c.sort_until(0, keep);
     c.truncate(keep);
-    c.normalise();
+    cut(c);
   }
   std::unique_ptr<CandidateFilter> fork() const override { return std::make_unique<Mirostat1>(*this); }
 
@@ -62,7 +70,7 @@ class Mirostat2 : public Mirostat {
     for (const Candidate& x : c.all()) top = std::max(top, x.probability);
     const auto least = static_cast<float>(std::pow(2.0, -mu_));
     c.filter([&](const Candidate& x) { return x.probability >= least || x.probability == top; });
-    c.normalise();
+    cut(c);
   }
   std::unique_ptr<CandidateFilter> fork() const override { return std::make_unique<Mirostat2>(*this); }
 };

@@ -63,7 +63,7 @@ class Planner {
         if (!inside) admitting = false;
         continue;
       }
-      if (!make_room(i, inside ? needed(s, s.computed + tokens) : needed_to_enter(s, s.computed + tokens))) {
+      if (!make_room(i, tokens)) {
         if (!inside && (in_.policy != Policy::kMaxBatch || s.waited > kPassedOverTooLong)) admitting = false;
         continue;
       }
@@ -112,8 +112,11 @@ class Planner {
   BlockCounts needed(const SequenceView& s, int32_t target) const {
     BlockCounts need{};
     for (size_t g = 0; g < in_.groups.size(); ++g) {
+      const bool state = in_.groups[g].kind == GroupShape::Kind::kState;
       need[g] = s.state == State::kRunning ? s.copy[g] : s.take[g];
-      if (in_.groups[g].kind != GroupShape::Kind::kState)
+      // Blocks found in the cache may be a victim's, and counted as made available with it: then they count in full.
+      if (s.state == State::kWaiting && !plan_.preempt.empty()) need[g] = std::max(need[g], state ? 2 : s.table[g]);
+      if (!state)
         need[g] += std::max(0, static_cast<int32_t>(ceil_div(target, in_.block_size)) - s.table[g]);
     }
     return need;
@@ -135,11 +138,15 @@ class Planner {
     return true;
   }
 
-  /// Preempts until `need` fits, if sequence `i` may and it helps.
-  bool make_room(int32_t i, const BlockCounts& need) {
-    const bool inside = at(i).state == State::kRunning;
+  /// Preempts until sequence `i` has room for `tokens`, if it may and that helps.
+  bool make_room(int32_t i, int32_t tokens) {
+    const SequenceView& s = at(i);
+    const bool inside = s.state == State::kRunning;
     const bool may = inside || in_.policy == Policy::kPriority || in_.policy == Policy::kDeadline;
-    while (!fits(need)) {
+    const auto need = [&] { return inside ? needed(s, s.computed + tokens) : needed_to_enter(s, s.computed + tokens); };
+    // For the first in line everything is tried: blocks that victims share show only when all of them are out.
+    if (may && !plan_.compute.empty() && !fits(need()) && !could_fit(i, need())) return false;
+    while (!fits(need())) {
       const int32_t victim = may ? worst_behind(i) : -1;
       if (victim < 0) return false;
       const SequenceView& v = at(victim);
@@ -152,6 +159,19 @@ class Planner {
       taken_[z(victim)] = true;
       plan_.preempt.push_back({victim, swap});
     }
+    return true;
+  }
+
+  /// Whether preempting everyone behind `i` would do.
+  bool could_fit(int32_t i, const BlockCounts& need) const {
+    BlockCounts most = available_;
+    for (const int32_t v : order_) {
+      if (v == i || taken_[z(v)] || at(v).state != State::kRunning) continue;
+      if (at(v).runnable && at(v).rank <= at(i).rank) continue;
+      for (size_t g = 0; g < in_.groups.size(); ++g) most[g] += at(v).exclusive[g];
+    }
+    for (size_t g = 0; g < in_.groups.size(); ++g)
+      if (need[g] > most[g]) return false;
     return true;
   }
 

@@ -1,0 +1,343 @@
+// The scheduler and the block manager without a model: random traces, each step checked against what must
+// always hold.
+
+#include "engine/scheduler/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "core/checked.h"
+#include "core/error.h"
+#include "core/random.h"
+#include "engine/kv/block_manager.h"
+#include "testing/testing.h"
+
+namespace millrace::engine {
+namespace {
+
+using State = SequenceView::State;
+
+struct Client {
+  int id = 0;
+  State state = State::kWaiting;
+  std::vector<TokenId> tokens;
+  int32_t prompt = 0, answer = 0;  ///< wanted lengths
+  int32_t computed = 0;
+  double arrival = 0, rank = 0;
+  BlockTable table, host;
+  std::vector<uint64_t> hashes;
+  int64_t last_progress = 0;
+};
+
+/// One random world: some clients, a small cache, a policy. Time is the number of the step.
+class Trace {
+ public:
+  explicit Trace(uint64_t seed) : random_(seed), policy_(static_cast<Policy>(random_.below(8))) {
+    static const std::vector<std::vector<GroupShape>> kShapes = {
+        {{GroupShape::Kind::kGrowing, 0}},
+        {{GroupShape::Kind::kGrowing, 0}, {GroupShape::Kind::kWindow, 10}},
+        {{GroupShape::Kind::kGrowing, 0}, {GroupShape::Kind::kState, 0}},
+        {{GroupShape::Kind::kWindow, 7}},
+        {{GroupShape::Kind::kState, 0}},
+        {{GroupShape::Kind::kState, 0}, {GroupShape::Kind::kGrowing, 0}, {GroupShape::Kind::kWindow, 12}}};
+    shapes_ = kShapes[random_.below(static_cast<uint32_t>(kShapes.size()))];
+    budget_ = 4 + static_cast<int32_t>(random_.below(40));
+    max_sequences_ = 1 + static_cast<int32_t>(random_.below(static_cast<uint32_t>(budget_ - 3)));
+    for (const GroupShape& s : shapes_) {
+      // Enough for the longest client alone, and for what a window needs beside one chunk.
+      int64_t blocks = ceil_div(kLongest, kBlock) + random_.below(20);
+      if (s.kind == GroupShape::Kind::kWindow)
+        blocks = ceil_div(s.window + budget_, kBlock) + 2 + random_.below(30);
+      if (s.kind == GroupShape::Kind::kState) blocks = 2 + random_.below(8);
+      counts_.push_back(blocks);
+    }
+    blocks_ =
+        std::make_unique<BlockManager>(shapes_, counts_, kBlock, SipKey{seed, 1}, random_.below(4) != 0);
+    const uint32_t count = 1 + random_.below(14);
+    for (uint32_t i = 0; i < count; ++i) {
+      auto c = std::make_unique<Client>();
+      c->id = static_cast<int>(i);
+      c->prompt = 1 + static_cast<int32_t>(random_.below(kLongest / 2));
+      c->answer = 1 + static_cast<int32_t>(random_.below(kLongest / 2 - 1));
+      c->arrival = random_.below(40);
+      const double deadline = random_.below(3) == 0 ? c->arrival + 5 + random_.below(1000) : 0;
+      c->rank = rank_of(policy_, c->arrival, c->prompt + c->answer, static_cast<int32_t>(random_.below(3)),
+                        deadline);
+      // Few different tokens, so that prefixes are shared.
+      const uint32_t family = random_.below(3);
+      for (int32_t t = 0; t < c->prompt; ++t)
+        c->tokens.push_back(t < 24 ? static_cast<TokenId>(family) : static_cast<TokenId>(random_.below(2)));
+      clients_.push_back(std::move(c));
+    }
+  }
+
+  /// Runs to the end; throws what is broken.
+  void run() {
+    int64_t step = 0;
+    size_t open = clients_.size();
+    while (open > 0) {
+      // Someone cancels now and then.
+      if (random_.below(60) == 0) end(*clients_[random_.below(static_cast<uint32_t>(clients_.size()))]);
+      one_step(step++);
+      open = static_cast<size_t>(
+          std::count_if(clients_.begin(), clients_.end(), [](const auto& c) { return c->id >= 0; }));
+      check(step < 20000, "not everyone is done after {} steps", step);
+    }
+    verify();
+    for (int g = 0; g < blocks_->num_groups(); ++g)
+      check(blocks_->pool(g).available() == blocks_->pool(g).size(), "group {} leaks blocks", g);
+  }
+
+ private:
+  static constexpr int32_t kBlock = 4, kLongest = 100;
+
+  void verify() const {
+    std::vector<const BlockTable*> tables;
+    for (const auto& c : clients_) tables.push_back(&c->table);
+    blocks_->verify(tables);
+  }
+
+  void end(Client& c) {
+    blocks_->release(c.table);
+    c.host = {};
+    c.id = -1;
+    c.state = State::kWaiting;
+  }
+
+  void one_step(int64_t step) {
+    SchedulerInput in;
+    in.policy = policy_;
+    in.token_budget = budget_;
+    in.mixed_budget = 1 + static_cast<int32_t>(random_.below(static_cast<uint32_t>(budget_)));
+    in.max_sequences = max_sequences_;
+    in.static_batch = 3;
+    in.batch_wait = 1;
+    in.block_size = kBlock;
+    in.groups = shapes_;
+    in.available = blocks_->available();
+    in.swap_bytes_left = random_.below(2) ? 1 << 20 : 0;
+    std::vector<Client*> viewed;
+    for (const auto& c : clients_) {
+      if (c->id < 0 || c->arrival > static_cast<double>(step)) continue;
+      SequenceView v;
+      v.state = c->state;
+      v.rank = c->rank;
+      v.waited = static_cast<double>(step) - c->arrival;
+      v.tokens = static_cast<int32_t>(c->tokens.size());
+      v.computed = c->computed;
+      v.runnable = random_.below(30) != 0;
+      if (c->state == State::kRunning) {
+        for (size_t g = 0; g < shapes_.size(); ++g)
+          v.table[g] = static_cast<int32_t>(c->table.blocks[g].size());
+        v.copy = blocks_->needed(c->table, c->computed, std::min(c->computed + 1, v.tokens));
+        for (size_t g = 0; g < shapes_.size(); ++g)
+          if (shapes_[g].kind != GroupShape::Kind::kState && c->computed >= v.table[g] * kBlock)
+            v.copy[g] = 0;
+        v.exclusive = blocks_->exclusive(c->table);
+        v.swap_bytes = 100;
+        v.swap_seconds = random_.below(2);
+        v.recompute_seconds = 0.5;
+      } else if (c->state == State::kSwapped) {
+        for (size_t g = 0; g < shapes_.size(); ++g) {
+          v.table[g] = static_cast<int32_t>(c->host.blocks[g].size());
+          v.take[g] = static_cast<int32_t>(std::count_if(c->host.blocks[g].begin(), c->host.blocks[g].end(),
+                                                         [](int32_t b) { return b >= 0; }));
+        }
+      } else {
+        blocks_->extend_hashes(7, c->tokens, c->hashes);
+        const Match m = blocks_->match(c->tokens, c->hashes, v.tokens - 1);
+        v.computed = m.tokens;
+        for (size_t g = 0; g < shapes_.size(); ++g) {
+          const bool state = shapes_[g].kind == GroupShape::Kind::kState;
+          v.take[g] = m.tokens > 0 ? m.idle[g] : (state ? 1 : 0);
+          v.table[g] = state ? 0 : m.tokens / kBlock;
+        }
+      }
+      in.sequences.push_back(v);
+      viewed.push_back(c.get());
+    }
+    StepPlan plan;
+    plan_step(in, plan);
+    check_plan(in, plan);
+    carry_out(in, plan, viewed, step);
+    verify();
+    // Someone always moves when somebody may.
+    const bool someone =
+        std::any_of(in.sequences.begin(), in.sequences.end(), [](const auto& v) { return v.runnable; });
+    const bool everyone =
+        std::all_of(in.sequences.begin(), in.sequences.end(), [](const auto& v) { return v.runnable; });
+    if (!plan.compute.empty() || !someone || !everyone) idle_steps_ = 0;
+    check(++idle_steps_ < 60, "nothing was computed for 60 steps though everyone could run");
+  }
+
+  void check_plan(const SchedulerInput& in, const StepPlan& plan) const {
+    int32_t tokens = 0, chunks = 0, decodes = 0, sequences = 0;
+    std::vector<int> role(in.sequences.size(), 0);
+    for (const auto& p : plan.preempt) {
+      const SequenceView& v = in.sequences[static_cast<size_t>(p.sequence)];
+      check(role[static_cast<size_t>(p.sequence)]++ == 0, "preempted twice");
+      check(v.state == State::kRunning, "what does not run was preempted");
+    }
+    for (const auto& c : plan.compute) {
+      const SequenceView& v = in.sequences[static_cast<size_t>(c.sequence)];
+      check(role[static_cast<size_t>(c.sequence)]++ == 0, "planned twice, or planned and preempted");
+      check(c.tokens >= 1 && v.computed + c.tokens <= v.tokens, "more tokens planned than there are");
+      check(v.runnable, "what cannot run was planned");
+      tokens += c.tokens;
+      const bool decode = v.state == State::kRunning && v.tokens - v.computed == 1;
+      (decode ? decodes : chunks) += c.tokens;
+    }
+    check(tokens <= in.token_budget, "{} tokens planned, but the budget is {}", tokens, in.token_budget);
+    if (decodes > 0) check(chunks <= in.mixed_budget, "{} prefill tokens beside decodes", chunks);
+    for (size_t i = 0; i < in.sequences.size(); ++i) {
+      const SequenceView& v = in.sequences[i];
+      const bool preempted = std::any_of(plan.preempt.begin(), plan.preempt.end(),
+                                         [&](auto& p) { return static_cast<size_t>(p.sequence) == i; });
+      if (v.state == State::kRunning && !preempted) ++sequences;
+      if (v.state != State::kRunning && role[i]) ++sequences;
+      // Order: nobody that waits goes in while a better-ranked one, that could run, waits outside (max-batch
+      // may pass over).
+      if (v.state == State::kRunning || role[i] || !v.runnable || in.policy == Policy::kMaxBatch) continue;
+      for (const auto& c : plan.compute) {
+        const SequenceView& other = in.sequences[static_cast<size_t>(c.sequence)];
+        if (other.state != State::kRunning)
+          check(other.rank <= v.rank, "a worse-ranked sequence was admitted before a better one");
+      }
+    }
+    check(sequences <= in.max_sequences || sequences == 1, "{} sequences inside, but the limit is {}",
+          sequences, in.max_sequences);
+    if (in.policy == Policy::kOneByOne) check(sequences <= 1, "one by one, but {} inside", sequences);
+  }
+
+  void carry_out(const SchedulerInput& in, const StepPlan& plan, const std::vector<Client*>& viewed,
+                 int64_t step) {
+    std::vector<BlockCopy> copies;
+    std::vector<std::pair<int32_t, int32_t>> fresh;
+    for (const auto& p : plan.preempt) {
+      Client& c = *viewed[static_cast<size_t>(p.sequence)];
+      c.state = p.swap ? State::kSwapped : State::kWaiting;
+      if (p.swap)
+        c.host = c.table;
+      else
+        c.computed = 0;
+      blocks_->release(c.table);
+    }
+    for (const auto& e : plan.compute) {
+      Client& c = *viewed[static_cast<size_t>(e.sequence)];
+      if (c.state == State::kWaiting) {
+        c.computed = in.sequences[static_cast<size_t>(e.sequence)].computed;
+        blocks_->attach(c.table, c.hashes, c.computed);
+      }
+    }
+    for (const auto& e : plan.compute) {
+      Client& c = *viewed[static_cast<size_t>(e.sequence)];
+      if (c.state == State::kSwapped) blocks_->reallocate(c.host, c.table);
+      c.host = {};
+      c.state = State::kRunning;
+      blocks_->grow(c.table, c.computed, c.computed + e.tokens, copies, fresh);
+    }
+    for (const auto& e : plan.compute) {
+      Client& c = *viewed[static_cast<size_t>(e.sequence)];
+      c.computed += e.tokens;
+      c.last_progress = step;
+      blocks_->extend_hashes(7, c.tokens, c.hashes);
+      blocks_->commit(c.table, c.tokens, c.hashes, c.computed);
+      blocks_->checkpoint_states(c.table, c.tokens, c.hashes, c.computed, 1, copies);
+      if (c.computed < static_cast<int32_t>(c.tokens.size())) continue;
+      if (static_cast<int32_t>(c.tokens.size()) == c.prompt + c.answer)
+        end(c);
+      else
+        c.tokens.push_back(static_cast<TokenId>(random_.below(2)));
+    }
+  }
+
+  Random random_;
+  Policy policy_;
+  std::vector<GroupShape> shapes_;
+  std::vector<int64_t> counts_;
+  std::unique_ptr<BlockManager> blocks_;
+  std::vector<std::unique_ptr<Client>> clients_;
+  int32_t budget_ = 0, max_sequences_ = 0;
+  int idle_steps_ = 0;
+};
+
+// 100,000 traces are run with MILLRACE_TEST_SCALE=50.
+TEST(Scheduler, RandomTracesKeepEveryInvariant) {
+  const int64_t count = millrace::testing::scaled(2000);
+  for (int64_t i = 0; i < count; ++i) {
+    const uint64_t seed = millrace::testing::seed() + static_cast<uint64_t>(i);
+    try {
+      Trace(seed).run();
+    } catch (const Error& e) {
+      FAIL() << "trace with seed " << seed << ": " << e.what();
+    }
+  }
+}
+
+TEST(Scheduler, RanksFollowThePolicies) {
+  EXPECT_LT(rank_of(Policy::kFcfs, 1, 999, 9, 2), rank_of(Policy::kFcfs, 2, 1, 0, 1));
+  EXPECT_LT(rank_of(Policy::kSjf, 2, 10, 0, 0), rank_of(Policy::kSjf, 1, 1000, 0, 0));
+  EXPECT_LT(rank_of(Policy::kPriority, 2, 10, -1, 0), rank_of(Policy::kPriority, 1, 10, 0, 0));
+  EXPECT_LT(rank_of(Policy::kDeadline, 2, 10, 0, 5), rank_of(Policy::kDeadline, 1, 10, 0, 6));
+  EXPECT_LT(rank_of(Policy::kDeadline, 2, 10, 0, 5), rank_of(Policy::kDeadline, 1, 10, 0, 0));
+  // Ageing: whoever has waited long enough is first.
+  EXPECT_LT(rank_of(Policy::kSjf, 0, 100000, 0, 0), rank_of(Policy::kSjf, 3000, 1, 0, 0));
+  EXPECT_LT(rank_of(Policy::kPriority, 0, 1, 5, 0), rank_of(Policy::kPriority, 200, 1, 0, 0));
+  for (const char* name :
+       {"fcfs", "sjf", "priority", "deadline", "max-batch", "static", "dynamic", "one-by-one"})
+    EXPECT_STREQ(policy_name(parse_policy(name)), name);
+  EXPECT_THROW(parse_policy("lifo"), Error);
+}
+
+TEST(Scheduler, DeadlinesThatCannotBeMetAreNamed) {
+  SchedulerInput in;
+  const GroupShape shape;
+  in.groups = {&shape, 1};
+  in.available[0] = 100;
+  SequenceView v;
+  v.tokens = 10;
+  v.deadline = 1;
+  v.least_seconds = 2;
+  in.sequences.push_back(v);
+  StepPlan plan;
+  plan_step(in, plan);
+  EXPECT_EQ(plan.too_late, std::vector<int32_t>{0});
+  EXPECT_TRUE(plan.compute.empty());
+}
+
+TEST(BlockManager, SipHashMatchesItsAuthorsVectors) {
+  SipKey key;
+  uint8_t bytes[16], message[8];
+  for (uint8_t i = 0; i < 16; ++i) bytes[i] = i;
+  std::memcpy(&key.k0, bytes, 8);
+  std::memcpy(&key.k1, bytes + 8, 8);
+  for (uint8_t i = 0; i < 8; ++i) message[i] = i;
+  EXPECT_EQ(siphash(key, message, 0), 0x726fdb47dd0e0e31u);
+  EXPECT_EQ(siphash(key, message, 8), 0x93f5f5799a932462u);
+}
+
+TEST(BlockManager, CollidingHashesAreNotBelieved) {
+  // The hashes are given, so another text can be given the same ones: its tokens differ, and it is not found.
+  BlockManager blocks({GroupShape{}}, {8}, 4, SipKey{}, true);
+  const std::vector<TokenId> a = {1, 2, 3, 4, 5, 6, 7, 8, 9}, b = {1, 2, 3, 4, 5, 6, 7, 0, 9};
+  std::vector<uint64_t> hashes;
+  blocks.extend_hashes(1, a, hashes);
+  ASSERT_EQ(hashes.size(), 2u);
+  BlockTable table;
+  std::vector<BlockCopy> copies;
+  std::vector<std::pair<int32_t, int32_t>> fresh;
+  blocks.attach(table, hashes, 0);
+  blocks.grow(table, 0, 9, copies, fresh);
+  blocks.commit(table, a, hashes, 9);
+  EXPECT_EQ(blocks.match(a, hashes, 8).tokens, 8);
+  EXPECT_EQ(blocks.match(b, hashes, 8).tokens, 4);
+  blocks.release(table);
+  const std::vector<const BlockTable*> none;
+  blocks.verify(none);
+  EXPECT_EQ(blocks.match(a, hashes, 8).idle[0], 2);
+}
+
+}  // namespace
+}  // namespace millrace::engine
