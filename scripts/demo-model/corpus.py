@@ -259,6 +259,23 @@ class Writer:
             check = check or {"fact": f.plain(topic), "among": [fill(a, f) for a in answers]}
         return "role", chat(turns, fill(self.pick(self.lex.PERSONAS), f)), check
 
+    def doc_repeat(self):
+        """Words said again, which is where attention learns to copy."""
+        lex, turns, check = self.lex, [], None
+        pools = [lex.GIRLS + lex.BOYS, lex.PET_NAMES + lex.ANIMALS, lex.PLACES, lex.HELPER_ROLES, lex.FIND_THINGS,
+                 lex.MAKE_FOOD_NEEDS, lex.MAKE_CRAFTS, lex.CITIES, lex.COLOURS, lex.FEELINGS, lex.COUNT_THINGS,
+                 [str(n) for n in range(100)]]
+        for _ in range(self.pick([1, 2])):
+            while True:
+                words = [self.pick(self.pick(pools)) for _ in range(self.rng.randrange(2, 13))]
+                if is_held_out("|".join(words)) == self.held_out:
+                    break
+            gap = " " if self.lang == "en" else "、"
+            text = gap.join(MARK + word + MARK for word in words)
+            turns += [("user", self.pick(lex.REPEATS).format(words=text)), ("assistant", text)]
+            check = check or {"text": text}
+        return "repeat", chat(turns, self.maybe_system()), check
+
     def sum_facts(self):
         op = self.pick("++--*")
         if op == "*":
@@ -359,7 +376,7 @@ def chat(turns, system=None):
 
 
 KINDS = [("doc_story", 14), ("doc_story_request", 15), ("doc_extract", 22), ("doc_question", 15), ("doc_chat", 9),
-         ("doc_role", 9), ("doc_sum", 8), ("doc_tool", 14)]
+         ("doc_role", 9), ("doc_sum", 8), ("doc_repeat", 14), ("doc_tool", 14)]
 
 
 def documents(count, seed, held_out, chinese_share=0.35):

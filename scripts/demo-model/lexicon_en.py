@@ -167,6 +167,8 @@ WORD_MUL = "{name} has {a} boxes with {b} {things} each. How many {things} are t
 WORD_ANSWERS = ["{a} {op} {b} = {c}. {name} has {c} {things}.", "{a} {op} {b} = {c}. {c} {things} are left.",
                 "{a} {op} {b} = {c}. There are {c} {things}."]
 
+REPEATS = ["Repeat: {words}", "Say after me: {words}", "Write again: {words}"]
+
 CITIES = "Paris London Berlin Rome Madrid Tokyo Oslo Cairo Lima Boston Vienna Dublin Beijing Shanghai".split()
 WEATHER = ["sunny", "cloudy", "rainy", "windy", "snowy", "foggy"]
 SYSTEMS = ["You are a helpful assistant.", "You are Millrace, a small assistant.", "You help with tools."]

@@ -144,6 +144,8 @@ WORD_MUL = "{name}有{a}个盒子，每个里有{b}个{things}。一共有几个
 WORD_ANSWERS = ["{a} {op} {b} = {c}。{name}有{c}个{things}。", "{a} {op} {b} = {c}。还剩{c}个{things}。",
                 "{a} {op} {b} = {c}。一共有{c}个{things}。"]
 
+REPEATS = ["重复：{words}", "跟我说：{words}", "再写一遍：{words}"]
+
 CITIES = "北京 上海 广州 深圳 杭州 南京 成都 西安 武汉 天津 巴黎 东京".split()
 WEATHER = ["晴", "多云", "下雨", "刮风", "下雪", "有雾"]
 SYSTEMS = ["你是一个有用的助手。", "你是Millrace，一个小助手。"]

@@ -52,8 +52,9 @@ struct TrainConfig {
   int warmup_steps = 50;
   float beta1 = 0.9f, beta2 = 0.95f, epsilon = 1e-8f;
   float weight_decay = 0.05f;
-  float clip = 1.0f;      ///< largest norm of the gradient; 0: no clipping
-  float balance = 0.01f;  ///< weight of the experts' load-balancing loss
+  float clip = 1.0f;                  ///< largest norm of the gradient; 0: no clipping
+  bool orthogonal_attention = false;  ///< attention matrices take orthogonalised updates instead of AdamW's
+  float balance = 0.01f;              ///< weight of the experts' load-balancing loss
   float init_std = 0.02f;
 
   double save_every_minutes = 3;

@@ -136,7 +136,8 @@ uint64_t export_gguf(Model& model, const std::filesystem::path& metadata, const 
   Writer entries;
   write_shape(entries, model.shape());
   try {
-    for (const auto& [name, entry] : read_metadata(metadata).items()) write_entry(entries, name, entry);
+    const json given = read_metadata(metadata);
+    for (const auto& item : given.items()) write_entry(entries, item.key(), item.value());
   } catch (const json::exception& e) {
     fail(ErrorCode::kInvalidArgument, "GGUF metadata '{}' is malformed: {}", metadata.string(), e.what());
   }

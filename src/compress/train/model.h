@@ -11,6 +11,10 @@
 #include "compress/train/dataset.h"
 #include "compress/train/linear.h"
 
+namespace millrace {
+class Random;
+}
+
 namespace millrace::train {
 
 struct TensorInfo {
@@ -65,6 +69,7 @@ class Model {
   friend struct LayoutBuilder;
 
   void lay_out();
+  void initialise_attention(const Layer& layer, Random& random);
   void run_layers(const MicroBatch& batch, bool keep);
   void layer_forward(const MicroBatch& batch, const Layer& layer, const float* x, LayerState& state,
                      float* out);

@@ -27,23 +27,67 @@ Optimizer::Optimizer(const TrainConfig& config, Model& model, ThreadPool& pool)
   const auto count = static_cast<int64_t>(model.parameters().size());
   first_.allocate(count);
   second_.allocate(count);
-  std::vector<std::pair<int64_t, int64_t>> norms;
-  for (const TensorInfo& t : model.tensors())
-    if (t.is_norm()) norms.emplace_back(t.offset, t.offset + t.size());
-  std::sort(norms.begin(), norms.end());
-  const auto add = [&](int64_t begin, int64_t end, float decay) {
+  scratch_.resize(static_cast<size_t>(pool.num_threads()));
+  struct Range {
+    int64_t begin, end;
+    float decay;
+    uint8_t adam;
+  };
+  std::vector<Range> ranges;  // those that are not plain AdamW with decay
+  int64_t largest = 0;
+  for (const TensorInfo& t : model.tensors()) {
+    const bool attention = !t.is_norm() && t.name.find(".attn_") != std::string::npos;
+    if (t.is_norm()) ranges.push_back({t.offset, t.offset + t.size(), 0.0f, 1});
+    if (attention && config.orthogonal_attention) {
+      ranges.push_back({t.offset, t.offset + t.size(), config.weight_decay, 0});
+      orthogonal_.push_back(&t);
+      largest = std::max(largest, t.size());
+    }
+  }
+  update_.allocate(largest * pool.num_threads());
+  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  const auto add = [&](int64_t begin, int64_t end, float decay, uint8_t adam) {
     for (int64_t at = begin; at < end; at += kChunk) {
       chunks_.emplace_back(at, std::min(end, at + kChunk));
       decay_of_chunk_.push_back(decay);
+      adam_of_chunk_.push_back(adam);
     }
   };
   int64_t at = 0;
-  for (const auto& [begin, end] : norms) {
-    add(at, begin, config.weight_decay);
-    add(begin, end, 0.0f);
-    at = end;
+  for (const Range& range : ranges) {
+    add(at, range.begin, config.weight_decay, 1);
+    add(range.begin, range.end, range.decay, range.adam);
+    at = range.end;
   }
-  add(at, count, config.weight_decay);
+  add(at, count, config.weight_decay, 1);
+}
+
+void Optimizer::step_orthogonal(float gradient_scale, float rate) {
+  constexpr float kMomentum = 0.95f;
+  const Kernels& k = kernels();
+  const auto count = static_cast<int64_t>(orthogonal_.size());
+  const int64_t stride = count ? update_.size() / pool_.num_threads() : 0;
+  pool_.parallel_for(count, 1, [&](int64_t begin, int64_t end, int thread) {
+    float* update = update_.data() + thread * stride;
+    for (int64_t i = begin; i < end; ++i) {
+      const TensorInfo& t = *orthogonal_[static_cast<size_t>(i)];
+      const float* gradient = model_.gradients().data() + t.offset;
+      float* momentum = first_.data() + t.offset;
+      float* weight = model_.parameters().data() + t.offset;
+      const int64_t size = t.size();
+      k.scale(momentum, kMomentum, size);
+      k.add_scaled(gradient, gradient_scale, momentum, size);
+      // Nesterov: one step further along the momentum.
+      std::copy_n(momentum, size, update);
+      k.scale(update, kMomentum, size);
+      k.add_scaled(gradient, gradient_scale, update, size);
+      orthogonalise(k, update, t.shape[0], t.shape[1], scratch_[static_cast<size_t>(thread)]);
+      // The scale gives the elements the size that AdamW's updates have.
+      const float size_like_adam = 0.2f * std::sqrt(static_cast<float>(std::max(t.shape[0], t.shape[1])));
+      k.scale(weight, 1.0f - rate * config_.weight_decay, size);
+      k.add_scaled(update, -rate * size_like_adam, weight, size);
+    }
+  });
 }
 
 double Optimizer::step(int64_t step) {
@@ -75,12 +119,14 @@ double Optimizer::step(int64_t step) {
   pool_.parallel_for(chunk_count, 4, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       const auto& range = chunks_[static_cast<size_t>(i)];
+      if (!adam_of_chunk_[static_cast<size_t>(i)]) continue;
       AdamStep mine = update;
       mine.weight_decay = decay_of_chunk_[static_cast<size_t>(i)];
       k.adam(model_.parameters().data() + range.first, gradient + range.first, first_.data() + range.first,
              second_.data() + range.first, range.second - range.first, mine);
     }
   });
+  step_orthogonal(update.gradient_scale, update.learning_rate);
   model_.repack();
   return norm;
 }

@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""Scores a demo model on held-out documents of the corpus.
+
+  evaluate.py prompts HELD_OUT.jsonl PROMPTS.jsonl [--each 100]   the questions, and what a right answer is
+  evaluate.py complete URL PROMPTS.jsonl OUT.jsonl                greedy answers of a running `millrace serve`
+  evaluate.py score PROMPTS.jsonl OUT.jsonl [--json SCORES.json] [--stories STORIES.md]
+
+OUT holds one {"text": answer} a line; llama_cpp_greedy.mjs writes the same form. No grammar constrains the answers.
+"""
+import argparse
+import concurrent.futures
+import json
+import re
+import urllib.request
+
+
+def prompt_of(document):
+    """The conversation up to the first answer that the document's check speaks of."""
+    text, turns = "", []
+    for piece, answer in document["pieces"]:
+        piece = piece.replace("\u200b", "")
+        if answer:
+            turns.append((text, piece))
+        text += piece
+    kind = document["kind"]
+    for prompt, answer in turns:
+        answer = answer.removesuffix("<|im_end|>")
+        check = document["check"]
+        if kind == "role" and answer not in check["among"]:
+            continue
+        if kind == "tool" and not answer.startswith("<tool_call>"):
+            continue
+        if kind == "no_tool" and answer != check["text"]:
+            continue
+        return prompt
+    return None
+
+
+def make_prompts(args):
+    taken = {}
+    with open(args.held_out, encoding="utf-8") as lines, open(args.prompts, "w", encoding="utf-8") as out:
+        for line in lines:
+            document = json.loads(line)
+            if "check" not in document:
+                continue
+            key = (document["kind"], document["lang"])
+            prompt = prompt_of(document)
+            if prompt is None or taken.get(key, 0) >= args.each:
+                continue
+            taken[key] = taken.get(key, 0) + 1
+            out.write(json.dumps({"kind": key[0], "lang": key[1], "prompt": prompt, "max_tokens": 220,
+                                  "check": document["check"]}, ensure_ascii=False) + "\n")
+
+
+def complete(args):
+    with open(args.prompts, encoding="utf-8") as lines:
+        prompts = [json.loads(line) for line in lines]
+
+    def ask(entry):
+        body = {"prompt": entry["prompt"], "max_tokens": entry["max_tokens"], "temperature": 0, "model": args.model}
+        request = urllib.request.Request(args.url.rstrip("/") + "/v1/completions", json.dumps(body).encode(),
+                                         {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=600) as reply:
+            return json.load(reply)["choices"][0]["text"]
+
+    with concurrent.futures.ThreadPoolExecutor(16) as pool, open(args.out, "w", encoding="utf-8") as out:
+        for text in pool.map(ask, prompts):
+            out.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
+
+
+def parse(text):
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def is_right(kind, check, text):
+    if kind == "extract":
+        return parse(text) == json.loads(check["json"])
+    if kind == "tool":
+        match = re.fullmatch(r"<tool_call>\n(.*)\n</tool_call>", text.strip(), re.S)
+        return bool(match) and parse(match[1]) == json.loads(check["call"])
+    if kind == "no_tool":
+        return text == check["text"]
+    if kind == "sum":
+        numbers = re.findall(r"= (-?\d+)", text)
+        return bool(numbers) and int(numbers[0]) == check["result"]
+    if kind == "role":
+        return text in check["among"]
+    if kind in ("question", "repeat"):
+        return text == check["text"]
+    if kind == "request":
+        return all(check[key] in text for key in ("name", "place", "who")) and check["wish"].split()[-1] in text
+    raise ValueError(kind)
+
+
+LABELS = {"extract": "extraction: valid JSON, every fact right", "tool": "tool call: right tool, right arguments",
+          "no_tool": "declines when the tool is not offered", "sum": "sums (held-out operands)",
+          "role": "chat: answers with the fact of its role", "question": "question about a story", "repeat": "repeats words",
+          "request": "story keeps name, kind, place and wish asked for"}
+
+
+def score(args):
+    with open(args.prompts, encoding="utf-8") as lines:
+        prompts = [json.loads(line) for line in lines]
+    with open(args.out, encoding="utf-8") as lines:
+        texts = [json.loads(line)["text"] for line in lines]
+    scores, valid = {}, {}
+    for entry, text in zip(prompts, texts, strict=True):
+        key = (entry["kind"], entry["lang"])
+        right = is_right(entry["kind"], entry["check"], text)
+        scores.setdefault(key, []).append(right)
+        if entry["kind"] == "extract":
+            valid.setdefault(entry["lang"], []).append(isinstance(parse(text), dict))
+        if args.wrong and not right:
+            print("WRONG", *key, "|", entry["prompt"][-200:], "|", text, "|", entry["check"])
+    rows = {}
+    for kind, label in LABELS.items():
+        row = {lang: (sum(scores[kind, lang]), len(scores[kind, lang])) for lang in ("en", "zh") if (kind, lang) in scores}
+        total = [sum(values) for values in zip(*row.values())]
+        if total:
+            rows[kind] = {"label": label, **row, "all": total}
+            cells = "  ".join(f"{lang} {right}/{count}" for lang, (right, count) in row.items())
+            print(f"{label:50} {total[0] / total[1]:6.1%}   {cells}")
+    print(f"{'extraction: valid JSON':50} {sum(map(sum, valid.values())) / max(1, sum(map(len, valid.values()))):6.1%}")
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as out:
+            json.dump(rows, out, ensure_ascii=False, indent=1)
+    if args.stories:
+        with open(args.stories, "w", encoding="utf-8") as out:
+            number = {"en": 0, "zh": 0}
+            for entry, text in zip(prompts, texts):
+                wanted = {"en": 12, "zh": 8}[entry["lang"]]
+                if entry["kind"] == "request" and number[entry["lang"]] < wanted:
+                    number[entry["lang"]] += 1
+                    request = entry["prompt"].split("<|im_start|>user\n")[1].split("<|im_end|>")[0]
+                    out.write(f"{sum(number.values())}. *{request}*  \n   {text}\n\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    command = commands.add_parser("prompts")
+    command.add_argument("held_out")
+    command.add_argument("prompts")
+    command.add_argument("--each", type=int, default=100, help="prompts of each kind and language")
+    command.set_defaults(run=make_prompts)
+    command = commands.add_parser("complete")
+    command.add_argument("url")
+    command.add_argument("prompts")
+    command.add_argument("out")
+    command.add_argument("--model", default="millrace-demo")
+    command.set_defaults(run=complete)
+    command = commands.add_parser("score")
+    command.add_argument("prompts")
+    command.add_argument("out")
+    command.add_argument("--json")
+    command.add_argument("--stories")
+    command.add_argument("--wrong", action="store_true", help="print wrong answers")
+    command.set_defaults(run=score)
+    args = parser.parse_args()
+    args.run(args)
+
+
+if __name__ == "__main__":
+    main()
