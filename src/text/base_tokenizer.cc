@@ -153,6 +153,7 @@ void BaseTokenizer::build_added_tokens() {
     const TokenKind kind = kinds_[i];
     if (kind != TokenKind::kControl && kind != TokenKind::kUserDefined && kind != TokenKind::kUnknown)
       continue;
+    if (kind == TokenKind::kUserDefined && data_.sentence_piece_rules) continue;
     AddedToken token;
     token.text = data_.tokens[i];
     token.id = static_cast<TokenId>(i);

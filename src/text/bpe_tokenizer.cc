@@ -22,7 +22,8 @@ struct BpeScratch {
 };
 
 const PreRule& rule_of(const VocabularyData& data) {
-  const std::string_view name = data.model == "gemma4" ? "gemma4" : data.pre.empty() ? "default" : data.pre;
+  std::string_view name = data.pre.empty() ? std::string_view("default") : std::string_view(data.pre);
+  if (data.model == "gemma4") name = "gemma4";
   const PreRule* rule = find_pre_rule(name);
   require(rule != nullptr, ErrorCode::kUnsupported,
           "{}: unknown pre-tokeniser \"{}\" (tokenizer.ggml.pre); the names known are those of llama-bpe, "

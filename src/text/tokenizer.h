@@ -100,7 +100,14 @@ struct VocabularyData {
 std::unique_ptr<Tokenizer> make_tokenizer(VocabularyData data);
 
 /// From a Hugging Face directory: tokenizer.json (with tokenizer_config.json), or tokenizer.model
-/// (SentencePiece).
+/// (SentencePiece), or vocab.json with merges.txt. Errors name file and key.
 std::unique_ptr<Tokenizer> open_hugging_face_tokenizer(const std::string& directory);
+
+/// The directory's chat template: chat_template.jinja, or the one of tokenizer_config.json (of several,
+/// "default"); nullopt when there is none.
+std::optional<std::string> hugging_face_chat_template(const std::string& directory);
+
+/// The directory's tokenizer as GGUF keeps one. Error(kUnsupported) saying what GGUF has no form for.
+VocabularyData hugging_face_vocabulary(const std::string& directory);
 
 }  // namespace millrace::text

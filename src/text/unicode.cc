@@ -80,8 +80,12 @@ uint16_t classes_of_category(uint32_t c) {
     case UTF8PROC_CATEGORY_ZL:
     case UTF8PROC_CATEGORY_ZP:
       return 0;
-    default:
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CO:
       return kControl;
+    default:
+      return 0;
   }
 }
 

@@ -24,7 +24,7 @@ enum Class : uint16_t {
   kOtherLetter = 1 << 8,  // Lm, Lo
   kDigit = 1 << 9,        // Nd
   kNonspacing = 1 << 10,  // Mn
-  kControl = 1 << 11,     // Cc, Cf, Co, Cn (unassigned), Cs
+  kControl = 1 << 11,     // Cc, Cf, Co
   kNewline = 1 << 12,     // "\r" and "\n" alone
   kHan = 1 << 13,         // script Han
 };

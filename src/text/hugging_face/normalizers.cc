@@ -93,7 +93,7 @@ class StripAccents final : public Normalizer {
  public:
   std::string apply(std::string_view text) const override {
     return map_characters(text, [](uint32_t c, std::string_view bytes, std::string& out) {
-      if ((unicode::classes(c) & unicode::kNonspacing) == 0) out += bytes;
+      if ((unicode::classes(c) & unicode::kMark) == 0) out += bytes;
     });
   }
 };
