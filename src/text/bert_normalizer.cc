@@ -27,10 +27,11 @@ std::string BertNormalizer::apply(std::string_view text) const {
     const std::string_view bytes = text.substr(begin, at - begin);
     if (clean_text) {
       if (c == utf8::kInvalid) continue;  // what a decoder would have made U+FFFD of
-      const bool space = unicode::is_whitespace(c);
       if (c == 0 || c == 0xfffd) continue;
-      if (!space && (unicode::classes(c) & unicode::kControl) != 0) continue;
-      if (space) {
+      // Of the control characters only these three count as whitespace.
+      const bool plain_space = c == '\t' || c == '\n' || c == '\r';
+      if (!plain_space && (unicode::classes(c) & unicode::kControl) != 0) continue;
+      if (unicode::is_whitespace(c)) {
         out += ' ';
         continue;
       }
