@@ -7,6 +7,7 @@
 //   kF32Order   [key_dim][16]         float     [16][value_dim]     float
 //   kBf16Order  [key_dim / 2][16][2]  bfloat16  [8][value_dim][2]   bfloat16  (the pair of one bf16 dot
 //   product)
+//   int8        as kBf16Order with int8_t elements, for attend_int8
 //
 // key_dim is even and value_dim a multiple of 16 here; the caller pads with zeros.
 #pragma once
@@ -39,6 +40,7 @@ struct AttentionPanel {
   const float* v_scale[kChunkTiles];  ///< [16], multiplies probabilities before V; or null
   const void* q;  ///< rows of key_dim floats or bfloat16, times scale and log2(e): scores are exponents of 2
   int64_t q_stride;             ///< elements
+  const float* q_scale;         ///< [rows] of attend_int8: value of one unit of q
   const int32_t* begin;         ///< [rows] first visible token, counted from the first tile given
   const int32_t* end;           ///< [rows] one past the last; begin >= end: the row sees nothing here
   const float* alibi_slope;     ///< [rows], or null
@@ -56,6 +58,12 @@ enum class CacheElement : uint8_t { kF32, kBF16, kInt8, kInt4 };
 struct AttentionKernels {
   bool bf16;  ///< q, K and V tiles are bfloat16 in kBf16Order; else float in kF32Order
   void (*attend)(const AttentionPanel& panel);
+  /// Over int8 tiles as they are stored, with q as int16 and exact integer sums; null: tiles are expanded for
+  /// `attend`.
+  void (*attend_int8)(const AttentionPanel& panel);
+  /// q [n] times scale as int16; returns the value of one unit, which leaves room for sums over n int8
+  /// products.
+  float (*prepare_query_int8)(void* out, const float* q, float scale, int64_t n);
   /// q [n] times scale to q's element type; n is padded to even with zeros by the caller.
   void (*prepare_query)(void* out, const float* q, float scale, int64_t n);
   /// Rows of 16 lanes of pairs to this kernel's order. K: `pairs` = key_dim / 2 rows of [16][2]. V: 8 rows of

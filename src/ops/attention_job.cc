@@ -47,6 +47,7 @@ struct State {
 
 struct Scratch {
   std::byte* q;
+  float* q_scale;
   State total, part;
   int32_t* begin;
   int32_t* end;
@@ -93,6 +94,7 @@ Scratch allocate_scratch(const AttentionJob& job) {
   Arena& arena = job.context.arena;
   Scratch s;
   s.q = arena.allocate<std::byte>(kUnitRows * job.layout.stored_key_dim * job.element_bytes);
+  s.q_scale = arena.allocate<float>(kUnitRows);
   s.total = allocate_state(arena, kUnitRows, job.layout.stored_value_dim);
   s.part = allocate_state(arena, kUnitRows, job.layout.stored_value_dim);
   s.begin = arena.allocate<int32_t>(kAttentionRows);
@@ -149,14 +151,19 @@ void write_rows(const AttentionJob& job, const AttentionSequence& s, int32_t kv_
   }
 }
 
-void prepare_queries(const AttentionJob& job, const AttentionSequence& s, const Unit& unit, std::byte* out) {
-  std::byte* to = out;
+void prepare_queries(const AttentionJob& job, const AttentionSequence& s, const Unit& unit,
+                     const Scratch& scratch) {
+  std::byte* to = scratch.q;
   for (int32_t row = unit.row_begin; row < unit.row_end; ++row)
     for (const QueryPart& part : job.query) {
       if (part.dim == 0) continue;
       const float* from = part.data + (int64_t{s.query_begin} + row / job.group) * part.stride +
                           (int64_t{unit.kv_head} * job.group + row % job.group) * part.head_stride;
-      job.kernels->prepare_query(to, from, job.options.scale * kLog2E, part.dim);
+      const float scale = job.options.scale * kLog2E;
+      if (job.integer)
+        scratch.q_scale[row - unit.row_begin] = job.kernels->prepare_query_int8(to, from, scale, part.dim);
+      else
+        job.kernels->prepare_query(to, from, scale, part.dim);
       const int64_t used = part.dim * job.element_bytes, all = part.stored_dim * job.element_bytes;
       std::fill_n(to + used, all - used, std::byte{0});
       to += all;
@@ -193,6 +200,10 @@ void load_tile(const AttentionJob& job, const std::byte* tile, int32_t index, co
   panel.v[index] = tile + l.v_offset;
   panel.k_scale[index] = nullptr;
   panel.v_scale[index] = nullptr;
+  if (job.integer) {
+    panel.k_scale[index] = reinterpret_cast<const float*>(tile + l.k_scale_offset);
+    panel.v_scale[index] = reinterpret_cast<const float*>(tile + l.v_scale_offset);
+  }
   if (!job.expands) return;
   const std::byte* k = tile;
   const std::byte* v = tile + l.v_offset;
@@ -288,11 +299,12 @@ void attend_chunk(const AttentionJob& job, const AttentionSequence& s, const Uni
     }
     if (!any) continue;
     panel.q = scratch.q + int64_t{first} * panel.key_dim * job.element_bytes;
+    panel.q_scale = scratch.q_scale + first;
     const State rows_state = state_at(job, state, first);
     panel.maximum = rows_state.maximum;
     panel.sum = rows_state.sum;
     panel.accumulator = rows_state.accumulator;
-    job.kernels->attend(panel);
+    (job.integer ? job.kernels->attend_int8 : job.kernels->attend)(panel);
     panel.next_k[0] = nullptr;  // asked for once
   }
 }
@@ -317,7 +329,7 @@ void attend_split(const AttentionJob& job, const AttentionSequence& s, const Uni
 void run_unit(const AttentionJob& job, const Unit& unit, const Scratch& scratch, const State& partials) {
   const AttentionSequence& s = job.sequences[static_cast<size_t>(unit.sequence)];
   const int32_t rows = unit.row_end - unit.row_begin;
-  prepare_queries(job, s, unit, scratch.q);
+  prepare_queries(job, s, unit, scratch);
   if (unit.partial >= 0) {
     attend_split(job, s, unit, unit.split_begin, scratch, state_at(job, partials, unit.partial));
     return;
@@ -502,9 +514,10 @@ void run_attention(AttentionJob job, const StoreSource& source, std::string_view
   // A full-precision cache is for exact results: no rounding of q either.
   job.kernels = format == KvFormat::kF32 ? &context.kernels.attention : &context.kernels.attention_bf16;
   job.group = job.shape.num_heads / job.shape.num_kv_heads;
-  job.element_bytes = job.kernels->bf16 ? 2 : 4;
-  job.expands =
-      job.layout.latent || !(format == KvFormat::kF32 || (job.kernels->bf16 && format == KvFormat::kBF16));
+  job.integer = format == KvFormat::kInt8 && job.kernels->attend_int8;
+  job.element_bytes = job.integer || job.kernels->bf16 ? 2 : 4;
+  job.expands = job.layout.latent || !(format == KvFormat::kF32 || job.integer ||
+                                       (job.kernels->bf16 && format == KvFormat::kBF16));
   const ProfileScope profile(context, profile_name, attention_bytes(job), attention_operations(job));
   const Arena::Mark mark = context.arena.mark();
   const StoreItems items = count_store_items(context, job.shape, job.layout.tiles_per_block, job.sequences);

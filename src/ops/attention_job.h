@@ -33,6 +33,7 @@ struct AttentionJob {
   const kernels::AttentionKernels* kernels = nullptr;
   int32_t group = 1;
   int64_t element_bytes = 4;  ///< of q and of expanded tiles
+  bool integer = false;       ///< INT8 tiles are multiplied as integers
   bool expands = false;       ///< stored elements are not what the kernel reads
 };
 

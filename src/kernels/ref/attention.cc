@@ -115,8 +115,16 @@ void transpose_values(void* out, const void* in, int64_t value_dim) {
 }  // namespace
 
 AttentionKernels scalar_attention() {
-  return {false,       attend,        prepare_query, expand_bf16,
-          expand_int8, expand_int4_k, expand_int4_v, transpose_values};
+  AttentionKernels kernels{};
+  kernels.bf16 = false;
+  kernels.attend = attend;
+  kernels.prepare_query = prepare_query;
+  kernels.expand_bf16 = expand_bf16;
+  kernels.expand_int8 = expand_int8;
+  kernels.expand_int4_k = expand_int4_k;
+  kernels.expand_int4_v = expand_int4_v;
+  kernels.transpose_values = transpose_values;
+  return kernels;
 }
 
 }  // namespace millrace::kernels

@@ -132,6 +132,94 @@ struct FloatDot {
   }
 };
 
+inline int32_t pair_at(const void* p) {
+  int32_t pair;
+  __builtin_memcpy(&pair, p, sizeof pair);
+  return pair;
+}
+
+/// Products over int8 tiles as they are stored: q and weights as int16, sums in exact 32-bit integers.
+struct Int8Dot {
+  /// Weights times V's scales, as int16 of which the largest of the chunk is 32,767 (64 products with int8
+  /// stay below 2^31), over the front half of the scores; what 32,767 is worth goes into the row's last
+  /// score.
+  static inline F weigh(const AttentionPanel& p, int32_t row, F maximum) {
+    float* scores = p.scratch + row * kChunkTokens;
+    const int32_t tokens = p.num_tiles * kTokenTile;
+    F sum = set(0.0f), highest = set(0.0f);
+    for (int32_t t = 0; t < tokens; t += kLanes) {
+      F w = exponential2(sub(load(scores + t), maximum));
+      sum = add(sum, w);
+      w = mul(w, load(p.v_scale[t / kTokenTile] + t % kTokenTile));
+      highest = larger(w, highest);
+      store(scores + t, w);
+    }
+    const float top = largest(highest);
+    const F factor = set(top > 0.0f ? 32767.0f / top : 0.0f);
+    for (int32_t t = 0; t < tokens; t += kLanes)
+      store_i16(reinterpret_cast<char*>(scores) + t * 2, mul(load(scores + t), factor));
+    scores[kChunkTokens - 1] = top;
+    return sum;
+  }
+
+  template <int R, int T>
+  static inline void score_tiles(const AttentionPanel& p, int32_t tile) {
+    I sum[R][T * kTileVectors];
+    for (int r = 0; r < R; ++r)
+      for (int t = 0; t < T * kTileVectors; ++t) sum[r][t] = set_i32(0);
+    const auto* q = static_cast<const int16_t*>(p.q);
+    const int8_t* k[T];
+    for (int t = 0; t < T; ++t) k[t] = static_cast<const int8_t*>(p.k[tile + t]);
+    const void* const* next = p.next_k[0] ? p.next_k + tile : nullptr;
+    for (int32_t d = 0; d < p.key_dim; d += 2) {
+      if (next && d % 4 == 0) fetch_along<T>(next, int64_t{d} * kTokenTile);
+      I x[T * kTileVectors];
+      for (int t = 0; t < T * kTileVectors; ++t)
+        x[t] = load_byte_pairs(k[t / kTileVectors] + d * kTokenTile + t % kTileVectors * kLanes * 2);
+      for (int r = 0; r < R; ++r) {
+        const I y = set_i32(pair_at(q + r * p.q_stride + d));
+        for (int t = 0; t < T * kTileVectors; ++t) sum[r][t] = dot_halves(sum[r][t], x[t], y);
+      }
+    }
+    for (int r = 0; r < R; ++r)
+      for (int t = 0; t < T * kTileVectors; ++t)
+        store(p.scratch + r * kChunkTokens + tile * kTokenTile + t * kLanes,
+              mul(to_float(sum[r][t]), set(p.q_scale[r])));
+  }
+
+  template <int R, int D>
+  static inline void value_vectors(const AttentionPanel& p, const float* correction, int32_t d) {
+    I sum[R][D];
+    for (int r = 0; r < R; ++r)
+      for (int i = 0; i < D; ++i) sum[r][i] = set_i32(0);
+    for (int32_t tile = 0; tile < p.num_tiles; ++tile) {
+      const int8_t* v = static_cast<const int8_t*>(p.v[tile]) + d * 2;
+      const auto* w = reinterpret_cast<const char*>(p.scratch) + tile * kTokenTile * 2;
+      const char* next = p.next_k[0] ? static_cast<const char*>(p.next_v[tile]) + d * 2 : nullptr;
+      for (int t = 0; t < kTokenTile; t += 2) {
+        if (next)
+          for (int i = 0; i < D * kLanes; i += 32)
+            __builtin_prefetch(next + static_cast<int64_t>(t) * p.value_dim + i * 2, 0, 2);
+        I x[D];
+        for (int i = 0; i < D; ++i)
+          x[i] = load_byte_pairs(v + static_cast<int64_t>(t) * p.value_dim + i * 2 * kLanes);
+        for (int r = 0; r < R; ++r) {
+          const I y = set_i32(pair_at(w + r * kChunkTokens * int64_t{sizeof(float)} + t * 2));
+          for (int i = 0; i < D; ++i) sum[r][i] = dot_halves(sum[r][i], x[i], y);
+        }
+      }
+    }
+    for (int r = 0; r < R; ++r) {
+      const F unit = set(p.scratch[r * kChunkTokens + kChunkTokens - 1] * (1.0f / 32767.0f));
+      const F shrink = set(correction[r]);
+      for (int i = 0; i < D; ++i) {
+        float* out = p.accumulator + r * p.value_dim + d + i * kLanes;
+        store(out, fma(to_float(sum[r][i]), unit, mul(load(out), shrink)));
+      }
+    }
+  }
+};
+
 /// Vectors of sums that fit the registers beside the operands: 24 of 32, or 12 of 16.
 constexpr int kSumVectors = kLanes == 16 ? 24 : 12;
 constexpr int at_once(int rows, int vectors_each) {
@@ -184,6 +272,24 @@ inline void transpose_values_f32(void* out, const void* in, int64_t value_dim) {
   const auto* from = static_cast<const float*>(in);
   for (int64_t d = 0; d < value_dim; ++d)
     for (int64_t t = 0; t < kTokenTile; ++t) to[d * kTokenTile + t] = from[t * value_dim + d];
+}
+
+inline float prepare_query_int16(void* out, const float* q, float scale, int64_t n) {
+  auto* to = static_cast<int16_t*>(out);
+  F highest = set(0.0f);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) highest = larger(absolute(load(q + i)), highest);
+  if (i < n) highest = larger(absolute(load_some(q + i, n - i, set(0.0f))), highest);
+  const float room = 2147483000.0f / (127.0f * static_cast<float>(n));
+  const float top = largest(highest), limit = room < 32767.0f ? room : 32767.0f;
+  const F factor = set(top > 0.0f ? limit / top : 0.0f);
+  for (i = 0; i + kLanes <= n; i += kLanes) store_i16(to + i, mul(load(q + i), factor));
+  if (i < n) {
+    int16_t last[kLanes];
+    store_i16(last, mul(load_some(q + i, n - i, set(0.0f)), factor));
+    __builtin_memcpy(to + i, last, static_cast<size_t>(n - i) * sizeof(int16_t));
+  }
+  return top / limit * scale;
 }
 
 /// `convert(from, even, odd)` reads kLanes pairs; `bytes` of one pair.
@@ -257,6 +363,19 @@ inline void expand_int4_v_f32(void* out, const void* in, const void* groups, int
       set_scale_offset(group + ((t + 1) * per_token + d / 32) * 2, scale, offset);
       store(to + (t + 1) * value_dim + d, fma(to_float(shift_right<4>(both)), scale, offset));
     }
+}
+
+inline void fill_attention(AttentionKernels& kernels) {
+  kernels.bf16 = false;
+  kernels.attend = attend_panel<FloatDot>;
+  kernels.attend_int8 = attend_panel<Int8Dot>;
+  kernels.prepare_query_int8 = prepare_query_int16;
+  kernels.prepare_query = prepare_query_f32;
+  kernels.expand_bf16 = expand_bf16_f32;
+  kernels.expand_int8 = expand_int8_f32;
+  kernels.expand_int4_k = expand_int4_k_f32;
+  kernels.expand_int4_v = expand_int4_v_f32;
+  kernels.transpose_values = transpose_values_f32;
 }
 
 }  // namespace

@@ -14,11 +14,6 @@ namespace {
 inline __m512bh as_bf16(__m512i x) { return reinterpret_cast<__m512bh>(x); }
 inline __m256i as_integers(__m256bh x) { return reinterpret_cast<__m256i>(x); }
 inline __m512i as_integers(__m512bh x) { return reinterpret_cast<__m512i>(x); }
-inline int32_t pair_at(const uint16_t* p) {
-  int32_t pair;
-  __builtin_memcpy(&pair, p, sizeof pair);
-  return pair;
-}
 inline void keep_bf16(void* to, F x) {
   _mm256_storeu_si256(static_cast<__m256i*>(to), as_integers(_mm512_cvtneps_pbh(x)));
 }
@@ -203,14 +198,15 @@ void transpose_values_bf16(void* out, const void* in, int64_t value_dim) {
 }  // namespace
 
 void fill_avx512bf16(Table& t) {
-  t.attention_bf16 = {true,
-                      attend_panel<Bf16Dot>,
-                      prepare_query_bf16,
-                      copy_bf16,
-                      expand_int8_bf16,
-                      expand_int4_k_bf16,
-                      expand_int4_v_bf16,
-                      transpose_values_bf16};
+  AttentionKernels& kernels = t.attention_bf16;  // integer products stay those of the table so far
+  kernels.bf16 = true;
+  kernels.attend = attend_panel<Bf16Dot>;
+  kernels.prepare_query = prepare_query_bf16;
+  kernels.expand_bf16 = copy_bf16;
+  kernels.expand_int8 = expand_int8_bf16;
+  kernels.expand_int4_k = expand_int4_k_bf16;
+  kernels.expand_int4_v = expand_int4_v_bf16;
+  kernels.transpose_values = transpose_values_bf16;
 }
 
 }  // namespace millrace::kernels

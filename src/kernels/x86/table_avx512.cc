@@ -14,8 +14,7 @@ namespace millrace::kernels {
 void fill_avx512(Table& t) {
   fill_elementwise(t);
   t.scan = {selective_scan_kernel, head_scan_kernel, delta_scan_kernel};
-  t.attention = {false,           attend_panel<FloatDot>, prepare_query_f32, expand_bf16_f32,
-                 expand_int8_f32, expand_int4_k_f32,      expand_int4_v_f32, transpose_values_f32};
+  fill_attention(t.attention);
   t.attention_bf16 = t.attention;
 }
 

@@ -88,6 +88,15 @@ inline I load_i32(const void* p) { return _mm256_loadu_si256(static_cast<const I
 inline I load_i16(const void* p) {
   return _mm256_cvtepi16_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
 }
+inline I load_byte_pairs(const void* p) {
+  return _mm256_cvtepi8_epi16(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+}
+inline I dot_halves(I sum, I a, I b) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
+inline void store_i16(void* p, F x) {
+  const I whole = _mm256_cvtps_epi32(x);
+  const __m128i halves = _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
+  _mm_storeu_si128(static_cast<__m128i*>(p), halves);
+}
 inline I load_u8(const void* p) {
   return _mm256_cvtepu8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p)));
 }

@@ -93,6 +93,16 @@ inline I load_i32(const void* p) { return _mm512_loadu_si512(p); }
 inline I load_i16(const void* p) {
   return _mm512_cvtepi16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
 }
+/// Signed bytes as 16-bit halves of 32-bit lanes.
+inline I load_byte_pairs(const void* p) {
+  return _mm512_cvtepi8_epi16(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
+}
+/// sum + a0 * b0 + a1 * b1 over the 16-bit halves of each lane
+inline I dot_halves(I sum, I a, I b) { return _mm512_dpwssd_epi32(sum, a, b); }
+/// Rounded to integers of 16 bits.
+inline void store_i16(void* p, F x) {
+  _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(x)));
+}
 inline I load_u8(const void* p) {
   return _mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
 }
