@@ -379,10 +379,10 @@ KINDS = [("doc_story", 14), ("doc_story_request", 15), ("doc_extract", 22), ("do
          ("doc_role", 9), ("doc_sum", 8), ("doc_repeat", 14), ("doc_tool", 14)]
 
 
-def documents(count, seed, held_out, chinese_share=0.35):
+def documents(count, seed, held_out, without=(), chinese_share=0.35):
     rng = random.Random(seed)
     writers = {lang: Writer(lang, rng, held_out) for lang in ("en", "zh")}
-    names, weights = zip(*KINDS)
+    names, weights = zip(*(kind for kind in KINDS if kind[0] not in without))
     for _ in range(count):
         lang = "zh" if rng.random() < chinese_share else "en"
         method = rng.choices(names, weights)[0]
@@ -398,8 +398,9 @@ def main():
     parser.add_argument("--documents", type=int, default=150000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--split", choices=("train", "held-out"), default="train")
+    parser.add_argument("--without", nargs="*", default=[], choices=[name for name, _ in KINDS], help="kinds left out")
     args = parser.parse_args()
-    for document in documents(args.documents, args.seed, args.split == "held-out"):
+    for document in documents(args.documents, args.seed, args.split == "held-out", args.without):
         sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
 
 

@@ -48,7 +48,7 @@ void check_directions(const ModelShape& shape, Arithmetic arithmetic, bool recom
   Random random(testing::seed());
   ThreadPool pool(2);
   Model model(shape, arithmetic, recompute, 160, pool);
-  model.initialise(testing::seed(), 0.15f);
+  model.initialise(testing::seed(), 0.15f, /*similar_attention=*/false);
   const MicroBatch batch = random_batch(random, shape.vocab_size, {50, 41, 2, 33});
   model.clear_gradients();
   const LossSum base = model.forward_backward(batch, 1.0f, 0.0f);
@@ -116,7 +116,7 @@ TEST(TrainGradient, RecomputingChangesNoBit) {
   std::vector<std::vector<float>> results;
   for (const bool recompute : {false, true}) {
     Model model(small_shape(4), Arithmetic::kBfloat16, recompute, 160, pool);
-    model.initialise(3, 0.1f);
+    model.initialise(3, 0.1f, /*similar_attention=*/true);
     model.clear_gradients();
     model.forward_backward(batch, 1.0f, 0.1f);
     results.emplace_back(model.gradients().begin(), model.gradients().end());
@@ -131,7 +131,7 @@ TEST(TrainGradient, ThreadsChangeNoBit) {
   for (const int threads : {1, 2, 3}) {
     ThreadPool pool(threads);
     Model model(small_shape(4), Arithmetic::kBfloat16, false, 160, pool);
-    model.initialise(3, 0.1f);
+    model.initialise(3, 0.1f, /*similar_attention=*/true);
     model.clear_gradients();
     model.forward_backward(batch, 1.0f, 0.1f);
     results.emplace_back(model.gradients().begin(), model.gradients().end());

@@ -152,9 +152,11 @@ TrainConfig parse_config(const std::string& text, const std::filesystem::path& f
   c.validation = path("validation");
   c.output = path("output");
   c.metadata = path("metadata");
+  c.start_from = path("start_from");
   require(!c.data.empty() && !c.output.empty(), ErrorCode::kInvalidArgument,
           "training config: 'data' and 'output' must name the token file and the folder for results");
   r.boolean("recompute_activations", c.recompute_activations);
+  r.boolean("similar_attention_start", c.similar_attention_start);
   r.boolean("orthogonal_attention", c.orthogonal_attention);
   r.number("threads", c.threads, 0, 1024);
   r.number("seed", c.seed, 0, 9e15);

@@ -56,6 +56,8 @@ struct TrainConfig {
   bool orthogonal_attention = false;  ///< attention matrices take orthogonalised updates instead of AdamW's
   float balance = 0.01f;              ///< weight of the experts' load-balancing loss
   float init_std = 0.02f;
+  bool similar_attention_start = false;  ///< see Model::initialise
+  std::filesystem::path start_from;  ///< config of a trained model whose weights are the start; may be empty
 
   double save_every_minutes = 3;
   int validate_every_steps = 200;

@@ -151,7 +151,7 @@ Model::Model(const ModelShape& shape, Arithmetic arithmetic, bool recompute_acti
 
 Model::~Model() = default;
 
-void Model::initialise(uint64_t seed, float deviation) {
+void Model::initialise(uint64_t seed, float deviation, bool similar_attention) {
   Random random(seed, 7);
   const float residual = deviation / std::sqrt(2.0f * static_cast<float>(shape_.num_layers));
   for (const TensorInfo& t : tensors_) {
@@ -164,7 +164,8 @@ void Model::initialise(uint64_t seed, float deviation) {
       parameters_[place] = t.is_norm() ? 1.0f : random.normal() * (small ? residual : deviation);
     }
   }
-  for (const Layer& layer : layers_) initialise_attention(layer, random);
+  if (similar_attention)
+    for (const Layer& layer : layers_) initialise_attention(layer, random);
   repack();
 }
 
@@ -188,6 +189,43 @@ void Model::initialise_attention(const Layer& layer, Random& random) {
       output[int64_t{column} * s.query_dim() + row] =
           (0.6f * values[from] + 0.8f * deviation * random.normal()) /
           std::sqrt(2.0f * static_cast<float>(s.num_layers));
+    }
+  }
+}
+
+void Model::start_from(Model& source) {
+  int taken = 0;
+  for (const TensorInfo& t : tensors_) {
+    for (const TensorInfo& from : source.tensors_) {
+      if (from.name != t.name || from.shape != t.shape || t.shape.size() == 3) continue;
+      std::copy_n(source.parameters_.data() + from.offset, t.size(), parameters_.data() + t.offset);
+      ++taken;
+    }
+  }
+  const bool cut = shape_.num_experts > 0 && source.shape_.num_experts == 0 &&
+                   shape_.dim == source.shape_.dim && shape_.feed_forward <= source.shape_.feed_forward;
+  if (cut)
+    for (size_t i = 0; i < std::min(layers_.size(), source.layers_.size()); ++i) cut_experts(source, i);
+  require(taken > 0, ErrorCode::kInvalidArgument, "the model to start from shares no tensor with this one");
+  repack();
+}
+
+/// Expert e takes the next feed_forward hidden units of the dense MLP, going round; its output is scaled so
+/// that the mix of experts has the size of the whole.
+void Model::cut_experts(Model& source, size_t layer) {
+  const int64_t dim = shape_.dim, width = shape_.feed_forward, whole = source.shape_.feed_forward;
+  const Layer& from = source.layers_[layer];
+  const float* gate_up = source.parameters_.data() + from.gate_up.offset;
+  const float* down = source.parameters_.data() + from.down.offset;
+  const float scale = static_cast<float>(whole) / static_cast<float>(width);
+  for (int64_t e = 0; e < shape_.num_experts; ++e) {
+    float* to = parameters_.data() + layers_[layer].expert_gate_up[static_cast<size_t>(e)].offset;
+    float* to_down = parameters_.data() + layers_[layer].expert_down[static_cast<size_t>(e)].offset;
+    for (int64_t i = 0; i < width; ++i) {
+      const int64_t unit = (e * width + i) % whole;
+      std::copy_n(gate_up + unit * dim, dim, to + i * dim);
+      std::copy_n(gate_up + (whole + unit) * dim, dim, to + (width + i) * dim);
+      for (int64_t row = 0; row < dim; ++row) to_down[row * width + i] = scale * down[row * whole + unit];
     }
   }
 }

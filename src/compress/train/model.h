@@ -46,7 +46,12 @@ class Model {
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
 
   /// Normal weights of the given deviation (residual outputs smaller by sqrt(2 layers)), norms at one.
-  void initialise(uint64_t seed, float deviation);
+  /// With `similar_attention`, heads start out looking at rows like their own and passing on what they hold.
+  void initialise(uint64_t seed, float deviation, bool similar_attention);
+  /// Takes over the weights of `source`: all tensors of equal name and shape, and, where this model has
+  /// experts and the source a dense MLP, experts cut from its hidden units. Call after initialise().
+  /// Error(kInvalidArgument) when the two have nothing in common.
+  void start_from(Model& source);
   /// Must be called after parameters change and before the next pass.
   void repack();
   void clear_gradients();
@@ -69,6 +74,7 @@ class Model {
   friend struct LayoutBuilder;
 
   void lay_out();
+  void cut_experts(Model& source, size_t layer);
   void initialise_attention(const Layer& layer, Random& random);
   void run_layers(const MicroBatch& batch, bool keep);
   void layer_forward(const MicroBatch& batch, const Layer& layer, const float* x, LayerState& state,

@@ -73,10 +73,16 @@ Trainer::Trainer(const TrainConfig& config, ThreadPool& pool, bool resume)
           data_.vocab_size(), config.model.vocab_size);
   if (!config.validation.empty()) validation_ = std::make_unique<Dataset>(config.validation);
   std::filesystem::create_directories(config.output);
-  if (resume)
+  if (resume) {
     load(config.output / "checkpoint.bin");
-  else
-    model_.initialise(config.seed, config.init_std);
+    return;
+  }
+  model_.initialise(config.seed, config.init_std, config.similar_attention_start);
+  if (config.start_from.empty()) return;
+  TrainConfig other = load_config(config.start_from);
+  other.start_from.clear();
+  Trainer source(other, pool, /*resume=*/true);
+  model_.start_from(source.model_);
 }
 
 void Trainer::request_stop() { stop_requested.store(true); }

@@ -1,0 +1,103 @@
+#include "compress/convert/recipes.h"
+
+namespace millrace::convert {
+namespace {
+
+constexpr auto kUnsigned = Setting::Kind::kUnsigned;
+constexpr auto kFloat = Setting::Kind::kFloat;
+constexpr auto kBool = Setting::Kind::kBool;
+constexpr auto kRms = Recipe::Norm::kRms;
+constexpr auto kLayer = Recipe::Norm::kLayer;
+
+const Setting kWindow = {"attention.sliding_window", "sliding_window", kUnsigned};
+const Setting kLogitScale = {"logit_scale", "logit_scale", kFloat};
+const Setting kParallel = {"use_parallel_residual", "use_parallel_residual", kBool};
+const Setting kClip = {"attention.clamp_kqv", "clip_qkv", kFloat};
+const Setting kExpertsUsed = {"expert_used_count", "num_experts_per_tok", kUnsigned};
+const Setting kExperts = {"expert_count", "num_experts", kUnsigned};
+const Setting kExpertWidth = {"expert_feed_forward_length", "moe_intermediate_size", kUnsigned};
+
+const std::vector<Recipe>& recipes() {
+  static const std::vector<Recipe> table = {
+      {"LlamaForCausalLM", "llama", kRms, true},
+      {"MistralForCausalLM", "llama", kRms, true},
+      {"MixtralForCausalLM",
+       "llama",
+       kRms,
+       true,
+       false,
+       {{"expert_count", "num_local_experts", kUnsigned}, kExpertsUsed}},
+      {"Qwen2ForCausalLM", "qwen2", kRms},
+      {"Qwen3ForCausalLM", "qwen3", kRms},
+      {"Qwen2MoeForCausalLM",
+       "qwen2moe",
+       kRms,
+       false,
+       false,
+       {kExperts,
+        kExpertsUsed,
+        kExpertWidth,
+        {"expert_shared_feed_forward_length", "shared_expert_intermediate_size", kUnsigned}}},
+      {"Qwen3MoeForCausalLM", "qwen3moe", kRms, false, false, {kExperts, kExpertsUsed, kExpertWidth}},
+      {"OlmoeForCausalLM", "olmoe", kRms, false, false, {kExperts, kExpertsUsed, kClip}},
+      {"GemmaForCausalLM", "gemma", kRms},
+      {"Gemma2ForCausalLM",
+       "gemma2",
+       kRms,
+       false,
+       false,
+       {kWindow,
+        {"attn_logit_softcapping", "attn_logit_softcapping", kFloat},
+        {"final_logit_softcapping", "final_logit_softcapping", kFloat}}},
+      {"Gemma3ForCausalLM", "gemma3", kRms, false, false, {kWindow}},
+      {"Gemma3ForConditionalGeneration", "gemma3", kRms, false, false, {kWindow}},
+      {"Phi3ForCausalLM", "phi3", kRms, false, false, {kWindow}},
+      {"PhiForCausalLM", "phi2", kLayer},
+      {"GPT2LMHeadModel", "gpt2", kLayer, false, true},
+      {"GPTNeoXForCausalLM", "gptneox", kLayer, false, true, {kParallel}},
+      {"BloomForCausalLM", "bloom", kLayer, false, true},
+      {"MptForCausalLM",
+       "mpt",
+       kLayer,
+       false,
+       true,
+       {{"attention.max_alibi_bias", "attn_config.alibi_bias_max", kFloat},
+        {"attention.clamp_kqv", "attn_config.clip_qkv", kFloat}}},
+      {"FalconForCausalLM", "falcon", kLayer},
+      {"StableLmForCausalLM", "stablelm", kLayer, false, false, {kParallel}},
+      {"Starcoder2ForCausalLM", "starcoder2", kLayer},
+      {"OlmoForCausalLM", "olmo", kLayer, true, false, {kClip}},
+      {"Olmo2ForCausalLM", "olmo2", kRms},
+      {"Olmo3ForCausalLM", "olmo2", kRms, false, false, {kWindow}},
+      {"CohereForCausalLM", "command-r", kLayer, false, false, {kLogitScale}},
+      {"Cohere2ForCausalLM", "cohere2", kLayer, false, false, {kLogitScale, kWindow}},
+      {"GraniteForCausalLM",
+       "granite",
+       kRms,
+       true,
+       false,
+       {{"embedding_scale", "embedding_multiplier", kFloat},
+        {"residual_scale", "residual_multiplier", kFloat},
+        {"attention.scale", "attention_multiplier", kFloat},
+        {"logit_scale", "logits_scaling", kFloat}}},
+      {"SmolLM3ForCausalLM", "smollm3", kRms, true},
+      {"Glm4ForCausalLM", "glm4", kRms},
+  };
+  return table;
+}
+
+}  // namespace
+
+const Recipe* find_recipe(std::string_view hf_class) {
+  for (const Recipe& recipe : recipes())
+    if (hf_class == recipe.hf_class) return &recipe;
+  return nullptr;
+}
+
+std::vector<std::string_view> recipe_names() {
+  std::vector<std::string_view> names;
+  for (const Recipe& recipe : recipes()) names.emplace_back(recipe.hf_class);
+  return names;
+}
+
+}  // namespace millrace::convert

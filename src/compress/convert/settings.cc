@@ -1,0 +1,188 @@
+#include "compress/convert/settings.h"
+
+#include <cmath>
+#include <numbers>
+#include <optional>
+
+#include "core/error.h"
+
+namespace millrace::convert {
+namespace {
+
+using models::Config;
+
+models::Key hf(const std::string& name) { return {nullptr, name.c_str()}; }
+
+/// The rotary settings, which lie below rope_parameters (perhaps once more by layer type), below
+/// rope_scaling, or at the top, by the age of the file.
+class RopeSettings {
+ public:
+  explicit RopeSettings(const Config& config) : config_(config) {}
+  std::optional<float> number(const std::string& name) const {
+    for (const char* prefix : kPrefixes)
+      if (const std::string key = prefix + name; const auto v = config_.find_number(hf(key))) return v;
+    return std::nullopt;
+  }
+  std::vector<float> numbers(const std::string& name) const {
+    for (const char* prefix : kPrefixes)
+      if (const std::string key = prefix + name; config_.has(hf(key))) return config_.numbers(hf(key));
+    return {};
+  }
+  std::string text(const std::string& name) const {
+    for (const char* prefix : kPrefixes)
+      if (const std::string key = prefix + name; config_.has(hf(key))) return config_.text(hf(key));
+    return "";
+  }
+
+ private:
+  static constexpr const char* kPrefixes[] = {"rope_parameters.full_attention.", "rope_parameters.",
+                                              "rope_scaling.", ""};
+  const Config& config_;
+};
+
+/// Divisors of Llama 3.1's rule: long waves are stretched by the factor, short ones kept, those between
+/// blended.
+std::vector<float> llama3_factors(const RopeSettings& rope, int32_t dim, double base) {
+  const double factor = rope.number("factor").value_or(8), low = rope.number("low_freq_factor").value_or(1);
+  const double high = rope.number("high_freq_factor").value_or(4);
+  const double old = rope.number("original_max_position_embeddings").value_or(8192);
+  std::vector<float> factors;
+  for (int32_t i = 0; i < dim / 2; ++i) {
+    const double wave = 2 * std::numbers::pi * std::pow(base, 2.0 * i / dim);
+    double divisor = factor;
+    if (wave < old / high)
+      divisor = 1;
+    else if (wave <= old / low) {
+      const double smooth = (old / wave - low) / (high - low);
+      divisor = 1 / ((1 - smooth) / factor + smooth);
+    }
+    factors.push_back(static_cast<float>(divisor));
+  }
+  return factors;
+}
+
+RopeFactors write_rope(const Config& config, const Recipe& recipe, const Sizes& sizes,
+                       loaders::GgufWriter& out) {
+  const std::string arch = recipe.architecture;
+  const RopeSettings rope(config);
+  float base = rope.number("rope_theta").value_or(0);
+  if (base == 0) base = config.find_number(hf("rotary_emb_base")).value_or(0);
+  if (base == 0) base = 10000;
+  out.set_f32(arch + ".rope.freq_base", base);
+  out.set_u32(arch + ".rope.dimension_count", static_cast<uint32_t>(sizes.rotary_dim));
+  std::string type = rope.text("rope_type");
+  if (type.empty()) type = rope.text("type");
+  RopeFactors factors;
+  const float factor = rope.number("factor").value_or(1);
+  const auto original = rope.number("original_max_position_embeddings");
+  if (type.empty() || type == "default" || type == "mrope") return factors;
+  if (type == "llama3") {
+    factors.both = llama3_factors(rope, sizes.rotary_dim, base);
+  } else if (type == "linear") {
+    out.set_string(arch + ".rope.scaling.type", "linear");
+    out.set_f32(arch + ".rope.scaling.factor", factor);
+  } else if (type == "yarn") {
+    out.set_string(arch + ".rope.scaling.type", "yarn");
+    out.set_f32(arch + ".rope.scaling.factor", factor);
+    const float context = config.find_number(hf("max_position_embeddings")).value_or(0);
+    out.set_u32(arch + ".rope.scaling.original_context_length",
+                static_cast<uint32_t>(original.value_or(context)));
+    if (const auto fast = rope.number("beta_fast")) out.set_f32(arch + ".rope.scaling.yarn_beta_fast", *fast);
+    if (const auto slow = rope.number("beta_slow")) out.set_f32(arch + ".rope.scaling.yarn_beta_slow", *slow);
+  } else if (type == "longrope" || type == "su") {
+    factors.longer = rope.numbers("long_factor");
+    factors.shorter = rope.numbers("short_factor");
+    const auto half = static_cast<size_t>(sizes.rotary_dim / 2);
+    if (factors.longer.size() != half || factors.shorter.size() != half)
+      config.refuse({nullptr, "rope_scaling"},
+                    fmt::format("has {} long and {} short factors: expected {} each", factors.longer.size(),
+                                factors.shorter.size(), half));
+    const float context = config.find_number(hf("max_position_embeddings")).value_or(0);
+    const float old = original.value_or(context);
+    out.set_u32(arch + ".rope.scaling.original_context_length", static_cast<uint32_t>(old));
+    const float ratio = old > 0 ? context / old : 1;
+    const float magnitude = ratio > 1 ? std::sqrt(1 + std::log(ratio) / std::log(old)) : 1;
+    out.set_f32(arch + ".rope.scaling.attn_factor", rope.number("attention_factor").value_or(magnitude));
+  } else {
+    config.refuse(
+        {nullptr, "rope_scaling"},
+        fmt::format("is of type '{}', which GGUF has no form for: expected linear, yarn, llama3 or longrope",
+                    type));
+  }
+  return factors;
+}
+
+}  // namespace
+
+Sizes read_sizes(const Config& config, const Recipe& recipe) {
+  Sizes s;
+  s.layers = config.integer({nullptr, "num_hidden_layers"}, 1, 4096);
+  s.hidden = config.integer({nullptr, "hidden_size"}, 1, 1 << 20);
+  s.heads = config.integer({nullptr, "num_attention_heads"}, 1, 1 << 16);
+  s.kv_heads = config.find_integer({nullptr, "num_key_value_heads"}, 1, s.heads).value_or(s.heads);
+  if (config.has({nullptr, "new_decoder_architecture"})) {
+    // Falcon: grouped heads in the newer decoder, one key head for all in the first.
+    const bool grouped = config.flag({nullptr, "new_decoder_architecture"}, false);
+    s.kv_heads = grouped ? config.find_integer({nullptr, "num_kv_heads"}, 1, s.heads).value_or(s.heads)
+                 : config.flag({nullptr, "multi_query"}, true) ? 1
+                                                               : s.heads;
+  }
+  if (recipe.plain_heads) s.kv_heads = s.heads;
+  s.head_dim = config.find_integer({nullptr, "head_dim"}, 1, 1 << 14).value_or(0);
+  if (s.head_dim == 0) {
+    if (s.hidden % s.heads)
+      config.refuse({nullptr, "num_attention_heads"},
+                    fmt::format("is {}: expected a divisor of the width {}", s.heads, s.hidden));
+    s.head_dim = s.hidden / s.heads;
+  }
+  if (s.heads % s.kv_heads)
+    config.refuse({nullptr, "num_key_value_heads"},
+                  fmt::format("is {}: expected a divisor of the {} heads", s.kv_heads, s.heads));
+  float fraction = RopeSettings(config).number("partial_rotary_factor").value_or(0);
+  if (fraction == 0) fraction = config.find_number({nullptr, "rotary_pct"}).value_or(1);
+  s.rotary_dim = static_cast<int32_t>(static_cast<float>(s.head_dim) * fraction);
+  return s;
+}
+
+RopeFactors write_settings(const Config& config, const Recipe& recipe, const Sizes& sizes, int64_t ffn_width,
+                           loaders::GgufWriter& out) {
+  const std::string arch = recipe.architecture;
+  const auto u32 = [&](const char* key, int64_t value) {
+    out.set_u32(arch + key, static_cast<uint32_t>(value));
+  };
+  out.set_string("general.architecture", arch);
+  const std::string name = config.text({nullptr, "_name_or_path"});
+  if (!name.empty()) out.set_string("general.name", name);
+  const int32_t context = config.find_integer({nullptr, "max_position_embeddings"}, 1)
+                              .value_or(config.find_integer({nullptr, "seq_length"}, 1).value_or(2048));
+  u32(".context_length", context);
+  u32(".embedding_length", sizes.hidden);
+  u32(".block_count", sizes.layers);
+  u32(".feed_forward_length", ffn_width);
+  u32(".attention.head_count", sizes.heads);
+  u32(".attention.head_count_kv", sizes.kv_heads);
+  u32(".attention.key_length", sizes.head_dim);
+  u32(".attention.value_length", sizes.head_dim);
+  float epsilon = 1e-5f;
+  for (const char* key : {"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"})
+    if (const auto value = config.find_number(hf(key))) {
+      epsilon = *value;
+      break;
+    }
+  const bool rms = recipe.norm == Recipe::Norm::kRms;
+  out.set_f32(arch + (rms ? ".attention.layer_norm_rms_epsilon" : ".attention.layer_norm_epsilon"), epsilon);
+  for (const Setting& setting : recipe.settings) {
+    const models::Key key{nullptr, setting.hf};
+    const std::string to = arch + "." + setting.gguf;
+    if (!config.has(key)) continue;
+    if (setting.kind == Setting::Kind::kBool)
+      out.set_bool(to, config.flag(key, false));
+    else if (setting.kind == Setting::Kind::kFloat)
+      out.set_f32(to, config.number(key));
+    else
+      u32(("." + std::string(setting.gguf)).c_str(), config.integer(key, 0));
+  }
+  return write_rope(config, recipe, sizes, out);
+}
+
+}  // namespace millrace::convert
