@@ -2,16 +2,16 @@
 """Scores a demo model on held-out documents of the corpus.
 
   evaluate.py prompts HELD_OUT.jsonl PROMPTS.jsonl [--each 100]   the questions, and what a right answer is
-  evaluate.py complete URL PROMPTS.jsonl OUT.jsonl                greedy answers of a running `millrace serve`
+  evaluate.py run MILLRACE MODEL PROMPTS.jsonl OUT.jsonl          greedy answers of `millrace run`
+  evaluate.py same OUT_A.jsonl OUT_B.jsonl                        whether two engines gave the same token ids
   evaluate.py score PROMPTS.jsonl OUT.jsonl [--json SCORES.json] [--stories STORIES.md]
 
 OUT holds one {"text": answer} a line; llama_cpp_greedy.mjs writes the same form. No grammar constrains the answers.
 """
 import argparse
-import concurrent.futures
 import json
 import re
-import urllib.request
+import subprocess
 
 
 def prompt_of(document):
@@ -52,20 +52,28 @@ def make_prompts(args):
                                   "check": document["check"]}, ensure_ascii=False) + "\n")
 
 
-def complete(args):
-    with open(args.prompts, encoding="utf-8") as lines:
-        prompts = [json.loads(line) for line in lines]
+def run(args):
+    with open(args.prompts, encoding="utf-8") as lines, open(args.out, "w", encoding="utf-8") as out:
+        for line in lines:
+            entry = json.loads(line)
+            command = [args.millrace, "run", "-m", args.model, "--temperature", "0", "--json", "--ids", "-t", str(args.threads),
+                       "-n", str(entry["max_tokens"])]
+            reply = subprocess.run(command, input=entry["prompt"].encode(), capture_output=True, check=True)
+            answer = json.loads(reply.stdout)
+            ids = answer["ids"][:-1] if answer["finish_reason"] == "stop" else answer["ids"]
+            out.write(json.dumps({"ids": ids, "text": answer["text"]}, ensure_ascii=False) + "\n")
 
-    def ask(entry):
-        body = {"prompt": entry["prompt"], "max_tokens": entry["max_tokens"], "temperature": 0, "model": args.model}
-        request = urllib.request.Request(args.url.rstrip("/") + "/v1/completions", json.dumps(body).encode(),
-                                         {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=600) as reply:
-            return json.load(reply)["choices"][0]["text"]
 
-    with concurrent.futures.ThreadPoolExecutor(16) as pool, open(args.out, "w", encoding="utf-8") as out:
-        for text in pool.map(ask, prompts):
-            out.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
+def same(args):
+    with open(args.a, encoding="utf-8") as a, open(args.b, encoding="utf-8") as b:
+        pairs = [(json.loads(x)["ids"], json.loads(y)["ids"]) for x, y in zip(a, b, strict=True)]
+    equal = sum(x == y for x, y in pairs)
+    tokens = sum(len(x) for x, _ in pairs)
+    print(f"{equal} of {len(pairs)} answers have the same ids ({tokens} tokens)")
+    for number, (x, y) in enumerate(pairs):
+        if x != y:
+            at = next((i for i, (p, q) in enumerate(zip(x, y)) if p != q), min(len(x), len(y)))
+            print(f"answer {number} differs from token {at}: {x[at:at + 4]} and {y[at:at + 4]}")
 
 
 def parse(text):
@@ -146,12 +154,15 @@ def main():
     command.add_argument("prompts")
     command.add_argument("--each", type=int, default=100, help="prompts of each kind and language")
     command.set_defaults(run=make_prompts)
-    command = commands.add_parser("complete")
-    command.add_argument("url")
-    command.add_argument("prompts")
-    command.add_argument("out")
-    command.add_argument("--model", default="millrace-demo")
-    command.set_defaults(run=complete)
+    command = commands.add_parser("run")
+    for name in ("millrace", "model", "prompts", "out"):
+        command.add_argument(name)
+    command.add_argument("--threads", type=int, default=1)
+    command.set_defaults(run=run)
+    command = commands.add_parser("same")
+    command.add_argument("a")
+    command.add_argument("b")
+    command.set_defaults(run=same)
     command = commands.add_parser("score")
     command.add_argument("prompts")
     command.add_argument("out")

@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""Writes assets/demo/MODEL_CARD.md from what the recipe and evaluate.py left behind.
+
+  model_card.py OUT_DIR CARD.md    reads OUT_DIR/{target,draft,moe}/{scores.json,perplexity.txt,model.gguf}, stories.md, same.txt
+"""
+import json
+import pathlib
+import sys
+
+HEAD = """# Millrace demo models
+
+Three tiny language models that this project trained from nothing, with its own trainer, on text that its own program
+wrote. They are embedded in the program: `millrace run`, `chat` and `serve` without `-m` use the target. They tell short
+stories, answer questions about a story, turn a story into JSON, call tools, repeat, and hold small talk in a role, in
+English and Chinese. They know nothing else: no facts of the world, no other words than those of their corpus, and no safe
+arithmetic. Use them to see the engine work, not to learn anything from what they say.
+
+## Models
+
+All are of the Llama family in GGUF (Q8_0; norms and router F32), with the same 2560-token vocabulary, trained for
+documents of at most 256 tokens.
+
+| file | what | parameters | layers × width | size | held-out perplexity |
+|---|---|---|---|---|---|
+"""
+DATA = """
+## Data
+
+`scripts/demo-model/corpus.py` draws a set of facts (person, place, wish, obstacle, helper, feeling ...) and writes it as a
+story, a question, a JSON object, a conversation, a tool call or a sum, from a lexicon of a few hundred words and a few
+hundred sentence patterns: 65 % English, 35 % Chinese. Nothing was taken from anywhere. One combination of facts in twenty
+(name × place × wish of a story; persona; tool × arguments × wording; operands of a sum) is held out by a hash and never
+trained on; all scores below are on those.
+
+## Recipe
+
+`scripts/demo-model/recipe OUT` reproduces the files from fixed seeds (1, 2 and 99 for the corpora, 1 for the weights) with
+`millrace train` in bfloat16 on the CPU; [docs/training.md](../../docs/training.md) explains it. The tokenizer is a byte-level
+BPE trained on the corpus (`tokens.py`), the chat format is ChatML with `<tool_call>` (`chat_template.jinja`).
+
+![loss of the target](loss.svg)
+
+## Scores
+
+Greedy answers to held-out prompts, no grammar, exact match (extraction: the JSON object must equal the right one in every
+field; tools: name and every argument).
+
+"""
+
+
+def main():
+    out, card = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+    shapes = {"target": "5 × 192", "draft": "2 × 64", "moe": "5 × 192, 8 experts, 2 used"}
+    text, names = HEAD, []
+    for name, shape in shapes.items():
+        model = out / name / "model.gguf"
+        if not model.exists():
+            continue
+        names.append(name)
+        perplexity = (out / name / "perplexity.txt").read_text().split()[-1]
+        parameters = (out / name / "parameters.txt").read_text().strip()
+        text += (f"| `millrace-demo-{name}.gguf` | {name} | {int(parameters):,} | {shape} | "
+                 f"{model.stat().st_size / 2**20:.2f} MiB | {perplexity} |\n")
+    text += ("\nPerplexity is per token over all kinds of held-out documents, prompt tokens weighted as in training (0.3).\n"
+             + DATA)
+    scores = {name: json.loads((out / name / "scores.json").read_text()) for name in names}
+    text += "| task | " + " | ".join(names) + " | of them English, Chinese (target) |\n|---|" + "---|" * (len(names) + 1) + "\n"
+    for kind, row in scores["target"].items():
+        cells = []
+        for name in names:
+            right, count = scores[name][kind]["all"]
+            cells.append(f"{right / count:.1%}")
+        parts = ", ".join(f"{row[lang][0]}/{row[lang][1]}" for lang in ("en", "zh") if lang in row)
+        text += f"| {row['label']} | " + " | ".join(cells) + f" | {parts} |\n"
+    text += "\n## The same text in llama.cpp\n\n" + (out / "same.txt").read_text()
+    text += ("\n(`llama_cpp_greedy.mjs` with npm's node-llama-cpp, `evaluate.py run` with Millrace, `evaluate.py same`.)\n"
+             "\n## Twenty stories\n\nThe target's answers to the first twelve English and eight Chinese story requests of the"
+             " held-out set, greedy, unpicked.\n\n")
+    text += (out / "stories.md").read_text()
+    card.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
