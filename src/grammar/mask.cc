@@ -1,0 +1,225 @@
+#include "grammar/mask.h"
+
+#include <algorithm>
+
+namespace millrace::grammar {
+namespace {
+
+constexpr int kMaxFrames = 5;            ///< deepest stack that a cached place looks at
+constexpr size_t kManyUncertain = 1500;  ///< more than these: look one frame deeper
+
+void set_bit(std::span<uint64_t> bits, uint32_t id) { bits[id >> 6] |= uint64_t{1} << (id & 63); }
+
+}  // namespace
+
+std::shared_ptr<const PlaceMask> PlaceCache::find(const std::string& key) {
+  const std::lock_guard lock(mutex_);
+  const auto it = entries_.find(key);
+  if (it == entries_.end()) return nullptr;
+  it->second.used = ++clock_;
+  return it->second.mask;
+}
+
+void PlaceCache::insert(const std::string& key, std::shared_ptr<const PlaceMask> mask) {
+  const std::lock_guard lock(mutex_);
+  const size_t size = mask->bytes() + key.size() + 96;
+  if (bytes_ + size > max_bytes_ && !entries_.empty()) {
+    // Drop the half that was used longest ago.
+    std::vector<uint64_t> ages;
+    ages.reserve(entries_.size());
+    for (const auto& [k, e] : entries_) ages.push_back(e.used);
+    std::nth_element(ages.begin(), ages.begin() + static_cast<ptrdiff_t>(ages.size() / 2), ages.end());
+    const uint64_t median = ages[ages.size() / 2];
+    for (auto it = entries_.begin(); it != entries_.end();) {
+      if (it->second.used <= median) {
+        bytes_ -= it->second.mask->bytes() + it->first.size() + 96;
+        it = entries_.erase(it);
+      } else {
+        ++it;
+      }
+    }
+  }
+  if (entries_.try_emplace(key, Entry{std::move(mask), ++clock_}).second) bytes_ += size;
+}
+
+size_t PlaceCache::bytes() const {
+  const std::lock_guard lock(mutex_);
+  return bytes_;
+}
+
+size_t PlaceCache::count() const {
+  const std::lock_guard lock(mutex_);
+  return entries_.size();
+}
+
+std::shared_ptr<const PlaceMask> MaskBuilder::walk(StateId state, bool may_ask_for_more) {
+  const auto& nodes = trie_.nodes();
+  // Runs of places in token order: accepted, and uncertain.
+  std::vector<std::pair<uint32_t, uint32_t>> accepted;
+  auto mask = std::make_shared<PlaceMask>();
+  size_t num_accepted = 0;
+  const auto accept = [&](uint32_t first, uint32_t last) {
+    if (first == last) return;
+    num_accepted += last - first;
+    if (!accepted.empty() && accepted.back().second == first) {
+      accepted.back().second = last;
+    } else {
+      accepted.push_back({first, last});
+    }
+  };
+  const auto doubt = [&](uint32_t first, uint32_t last) {
+    for (uint32_t p = first; p < last; ++p) mask->uncertain.push_back(p);
+  };
+  std::vector<StateId> path{state};
+  const uint32_t n = static_cast<uint32_t>(nodes.size());
+  for (uint32_t i = 0; i < n;) {
+    const TokenTrie::Node& node = nodes[i];
+    path.resize(node.depth);
+    const StateId s = machine_.step(path[node.depth - 1u], node.byte);
+    if (s == kDeadState) {
+      i = node.skip;
+      continue;
+    }
+    if (machine_.guarded(s) || machine_.only_escaped(s)) {
+      doubt(node.tokens, trie_.last_token(i));
+      i = node.skip;
+      if (may_ask_for_more && mask->uncertain.size() > kManyUncertain) {
+        mask->uncertain.clear();
+        mask->needs_more_stack = true;
+        return mask;
+      }
+      continue;
+    }
+    accept(node.tokens, node.tokens + node.ends);
+    if (node.big) {
+      const Machine::Loops* loops = machine_.loops(s);
+      if (loops) {
+        const TokenTrie::Below& below = trie_.below(i);
+        if (!(below.ascii[0] & ~loops->ascii[0]) && !(below.ascii[1] & ~loops->ascii[1]) &&
+            (below.only_ascii || (loops->utf8 && below.utf8))) {
+          accept(node.tokens + node.ends, trie_.last_token(i));
+          i = node.skip;
+          continue;
+        }
+      }
+    }
+    path.push_back(s);
+    ++i;
+  }
+  const auto& order = trie_.order();
+  const size_t num_rejected = order.size() - num_accepted;
+  const size_t short_list = trie_.mask_words() * 2;  // as many ids as fill the bytes of a bitset
+  if (std::min(num_accepted, num_rejected) > short_list) {
+    mask->form = PlaceMask::Form::kBits;
+    mask->bits.assign(trie_.mask_words(), 0);
+    for (const auto& [first, last] : accepted)
+      for (uint32_t p = first; p < last; ++p) set_bit(mask->bits, static_cast<uint32_t>(order[p]));
+  } else if (num_accepted <= num_rejected) {
+    mask->form = PlaceMask::Form::kAccepted;
+    mask->list.reserve(num_accepted);
+    for (const auto& [first, last] : accepted)
+      for (uint32_t p = first; p < last; ++p) mask->list.push_back(static_cast<uint32_t>(order[p]));
+  } else {
+    mask->form = PlaceMask::Form::kRejected;
+    mask->list.reserve(num_rejected);
+    uint32_t at = 0;
+    for (const auto& [first, last] : accepted) {
+      for (; at < first; ++at) mask->list.push_back(static_cast<uint32_t>(order[at]));
+      at = last;
+    }
+    for (; at < order.size(); ++at) mask->list.push_back(static_cast<uint32_t>(order[at]));
+  }
+  return mask;
+}
+
+std::shared_ptr<const PlaceMask> MaskBuilder::place(const Item& item) {
+  for (int frames = 1;; ++frames) {
+    const StateId cut = machine_.truncated(item, frames, key_);
+    std::shared_ptr<const PlaceMask> mask = cache_.find(key_);
+    if (!mask) {
+      const std::string key = key_;
+      mask = walk(cut, frames < kMaxFrames);
+      cache_.insert(key, mask);
+    }
+    if (!mask->needs_more_stack) return mask;
+  }
+}
+
+void MaskBuilder::check_uncertain(StateId state, std::string_view text, const std::vector<uint32_t>& places,
+                                  std::span<uint64_t> out) {
+  const bool with_text = machine_.program().needs_text;
+  std::string output(with_text ? text : std::string_view{});
+  std::vector<StateId> path{state};
+  std::string_view before;
+  size_t valid = 0;   // bytes of `before` whose states are in `path`
+  size_t dead = 0;    // if not 0: `before` died at its dead-th byte
+  for (uint32_t place : places) {
+    const auto id = static_cast<uint32_t>(trie_.order()[place]);
+    const std::string& bytes = trie_.bytes_of(place);
+    size_t common = 0;
+    while (common < before.size() && common < bytes.size() && before[common] == bytes[common]) ++common;
+    before = bytes;
+    if (dead && common >= dead) continue;
+    dead = 0;
+    valid = std::min(valid, common);
+    path.resize(valid + 1);
+    if (with_text) {
+      output.resize(text.size());
+      output.append(bytes, 0, valid);
+    }
+    StateId s = path.back();
+    for (; valid < bytes.size(); ++valid) {
+      s = machine_.step(s, static_cast<uint8_t>(bytes[valid]));
+      if (with_text) {
+        output.push_back(bytes[valid]);
+        if (machine_.guarded(s)) s = machine_.resolve(s, output);
+      }
+      if (s == kDeadState) {
+        dead = valid + 1;
+        break;
+      }
+      path.push_back(s);
+    }
+    if (!dead) set_bit(out, id);
+  }
+}
+
+void MaskBuilder::fill(StateId state, std::string_view text, std::span<uint64_t> out) {
+  std::fill(out.begin(), out.end(), 0);
+  if (state == kDeadState) return;
+  const std::vector<Item> items(machine_.items(state).begin(), machine_.items(state).end());
+  std::vector<std::shared_ptr<const PlaceMask>> masks;
+  masks.reserve(items.size());
+  for (const Item& item : items) masks.push_back(place(item));
+  const auto& all = trie_.text_mask();
+  std::vector<uint64_t> scratch;
+  for (size_t m = 0; m < masks.size(); ++m) {
+    const PlaceMask& mask = *masks[m];
+    switch (mask.form) {
+      case PlaceMask::Form::kAccepted:
+        for (uint32_t id : mask.list) set_bit(out, id);
+        break;
+      case PlaceMask::Form::kBits:
+        for (size_t w = 0; w < mask.bits.size(); ++w) out[w] |= mask.bits[w];
+        break;
+      case PlaceMask::Form::kRejected:
+        scratch.assign(all.begin(), all.end());
+        for (uint32_t id : mask.list) scratch[id >> 6] &= ~(uint64_t{1} << (id & 63));
+        for (size_t w = 0; w < scratch.size(); ++w) out[w] |= scratch[w];
+        break;
+    }
+  }
+  std::vector<uint32_t> open;
+  for (const auto& mask : masks)
+    for (uint32_t p : mask->uncertain) {
+      const auto id = static_cast<uint32_t>(trie_.order()[p]);
+      if (!((out[id >> 6] >> (id & 63)) & 1)) open.push_back(p);
+    }
+  if (masks.size() > 1) {
+    std::sort(open.begin(), open.end());
+    open.erase(std::unique(open.begin(), open.end()), open.end());
+  }
+  check_uncertain(state, text, open, out);
+}
+
+}  // namespace millrace::grammar
