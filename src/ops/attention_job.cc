@@ -143,7 +143,7 @@ void write_rows(const AttentionJob& job, const AttentionSequence& s, int32_t kv_
       weight = std::exp2(state.maximum[r] - largest);
       sum = sum * weight + std::exp2(sink - largest);
     }
-    const float factor = sum > 0 ? weight / sum : 0.0f;
+    const float factor = sum == 0.0f ? 0.0f : weight / sum;
     const float* from = state.accumulator + int64_t{r} * job.layout.stored_value_dim;
     float* to = job.out + (int64_t{s.query_begin} + row / job.group) * job.out_stride +
                 int64_t{head} * job.shape.value_dim;
@@ -334,8 +334,9 @@ void run_unit(const AttentionJob& job, const Unit& unit, const Scratch& scratch,
     attend_split(job, s, unit, unit.split_begin, scratch, state_at(job, partials, unit.partial));
     return;
   }
-  clear_state(job, scratch.total, rows);
-  for (int32_t split = unit.split_begin; split < unit.split_end; ++split) {
+  // The first split needs no merge: with a state that saw nothing it would come out as it is.
+  attend_split(job, s, unit, unit.split_begin, scratch, scratch.total);
+  for (int32_t split = unit.split_begin + 1; split < unit.split_end; ++split) {
     attend_split(job, s, unit, split, scratch, scratch.part);
     merge_state(job, scratch.total, scratch.part, rows);
   }
