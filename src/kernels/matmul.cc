@@ -44,7 +44,7 @@ int64_t format_bytes(int64_t cols) {
   return F::panel_bytes(cols);
 }
 
-/// Sixteen rows as the file has them.
+/// The rows as the file has them.
 template <DType kType>
 int64_t decoded_bytes(int64_t cols) {
   const quant::Traits& traits = quant::traits(kType);
@@ -96,11 +96,11 @@ Shape shape_of(DType type) {
     case DType::kTQ2_0:
       return {format_bytes<FormatTQ2_0>, pack};
     case DType::kF32:
-      return {[](int64_t cols) { return cols * 64; }, pack};
+      return {[](int64_t cols) { return cols * 128; }, pack};
     case DType::kF16:
-      return {[](int64_t cols) { return cols * 32; }, pack};
+      return {[](int64_t cols) { return cols * 64; }, pack};
     case DType::kBF16:
-      return {[](int64_t cols) { return (cols + 1) / 2 * 64; }, pack};
+      return {[](int64_t cols) { return (cols + 1) / 2 * 128; }, pack};
     case DType::kF64:
       return {decoded_bytes<DType::kF64>, keep_rows<DType::kF64>};
     case DType::kF8E4M3:
@@ -178,5 +178,22 @@ const MatmulInputKernels& matmul_input_kernels(IsaLevel isa) {
 }
 
 MatmulPeaks matmul_peaks(IsaLevel isa) { return isa_kernels(isa).peaks; }
+
+uint64_t read_stream(const std::byte* data, size_t bytes) {
+  uint64_t sum[4] = {};
+  for (size_t i = 0; i + 256 <= bytes; i += 256) {
+    for (size_t line = 0; line < 4; ++line) {
+      uint64_t v;
+      __builtin_memcpy(&v, data + i + 64 * line, 8);
+      sum[line] += v;
+      __builtin_prefetch(data + i + 64 * line + 4096);
+    }
+  }
+  const uint64_t all = sum[0] + sum[1] + sum[2] + sum[3];
+#if defined(__GNUC__)
+  __asm__ volatile("" : : "r"(all) : "memory");
+#endif
+  return all;
+}
 
 }  // namespace millrace::kernels

@@ -12,7 +12,9 @@
 
 namespace millrace::kernels {
 
-inline constexpr int kMatmulRows = 16;
+inline constexpr int kMatmulRows = 32;  ///< rows of a panel
+inline constexpr int kStrips = 2;
+
 inline constexpr int kBlockCols = 32;   ///< columns that share an activation scale
 inline constexpr int kChunkCols = 256;  ///< columns unpacked at a time for many tokens
 
@@ -31,7 +33,7 @@ static_assert(sizeof(ActivationBlock) == 64);
 /// What a layout reads; the same order as ops::InputForm.
 enum class MatmulInput : uint8_t { kF32, kBF16, kInt8 };
 
-/// Panels times tokens: out[t * out_stride + 16 * panel + row] = sum over cols.
+/// Panels times tokens: out[t * out_stride + 32 * panel + row] = sum over cols.
 struct MatmulTask {
   const std::byte* panels;  ///< num_panels of them, panel_bytes apart
   int64_t panel_bytes;
@@ -41,7 +43,7 @@ struct MatmulTask {
   int64_t input_stride;
   int64_t tokens;
   float* out;
-  int64_t out_stride;  ///< in floats, at least 16 * num_panels
+  int64_t out_stride;  ///< in floats, at least 32 * num_panels
   std::byte* scratch;  ///< kMatmulScratchBytes, 64-byte aligned, the caller's thread's own
 };
 
@@ -51,7 +53,7 @@ struct MatmulLayout {
   DType type;
   MatmulInput input;
   int64_t (*panel_bytes)(int64_t cols);
-  /// Packs sixteen rows of the file's form; rows beyond the matrix point to zero bytes.
+  /// Packs thirty-two rows of the file's form; rows beyond the matrix point to zero bytes.
   void (*pack)(const std::byte* const* rows, int64_t cols, std::byte* panel);
   /// Computes a task. A token's sums are made in an order that depends on nothing but cols.
   void (*run)(const MatmulTask& task);
@@ -76,5 +78,9 @@ struct MatmulPeaks {
   double (*f32)(int64_t iterations);
 };
 MatmulPeaks matmul_peaks(IsaLevel isa);
+
+/// Reads every cache line of a stretch of memory once, as fast as one thread can; the sum keeps the reads
+/// alive.
+uint64_t read_stream(const std::byte* data, size_t bytes);
 
 }  // namespace millrace::kernels

@@ -1,14 +1,17 @@
 // How each quantised format lies in a panel, as types that packers and kernels are instantiated with.
 //
-// A panel is a run of groups of `kGroup` blocks (the last may be shorter). A block is 32 columns of 16 rows,
-// as codes: eight steps of four columns, a step's code for row r and column c at byte 4 r + c of a vector of
-// 64 bytes. Codes of few bits share bytes:
+// A panel, 32 rows, is a run of groups of `kGroup` blocks (the last may be shorter), read strictly from its beginning
+// to its end: only then do the hardware's prefetchers follow. A group begins with its scales, first those of rows 0
+// to 15 (a strip), then those of rows 16 to 31, in no more bytes than the file has. Then come its blocks. A block is 32
+// columns as codes, the vectors of one strip taking turns with those of the other. A strip's codes are eight steps of
+// four columns, a step's code for row r and column c at byte 4 r + c of a vector of 64 bytes. Codes of few bits share
+// bytes:
 //
 //   kLow 8: eight vectors, step by step.   kLow 4: vector i holds step 2i in its low and 2i+1 in its high
 //   nibbles. kLow 2: vector h holds steps 4h to 4h+3, two bits each.   kHigh 1, 2: further bits of each code
 //   behind those, in one vector (bit j: step j) or two (as kLow 2).
 //
-// Behind a group's blocks come its scales, in fewer bytes than or as many as the file has. A value is
+// A value is
 //   scale * (code - 2^kZeroShift)            without kOffset
 //   scale * code + offset                    with it
 // with one scale (and offset) for 32 columns, or two when kHalves is 2. kTable maps codes to bytes first.
@@ -41,10 +44,10 @@ struct Format {
   static constexpr CodeTable kTable = Table;
   static constexpr bool kOffset = Offset;
   static constexpr ScaleKind kScale = Scale;
-  static constexpr int kBlockBytes = 64 * (Low + High);
+  static constexpr int kBlockBytes = 64 * (Low + High);  ///< of a strip
   /// Codes that need all eight bits: products of two do not fit 16 bits.
   static constexpr bool kWide = Low == 8 || Table == CodeTable::kIq4;
-  /// Bytes of scales behind `blocks` blocks.
+  /// Bytes of scales of a strip behind `blocks` blocks.
   static constexpr int64_t scale_bytes(int64_t blocks) {
     switch (Scale) {
       case ScaleKind::kHalf:
@@ -72,7 +75,7 @@ struct Format {
   }
   static constexpr int64_t panel_bytes(int64_t cols) {
     const int64_t blocks = cols / 32, rest = blocks % Group;
-    return blocks * kBlockBytes + blocks / Group * scale_bytes(Group) + (rest ? scale_bytes(rest) : 0);
+    return 2 * (blocks * kBlockBytes + blocks / Group * scale_bytes(Group) + (rest ? scale_bytes(rest) : 0));
   }
 };
 
@@ -93,12 +96,12 @@ using FormatNVFP4 = Format<4, 0, CodeTable::kE2m1, 4, false, 2, 2, ScaleKind::kE
 using FormatTQ2_0 = Format<2, 0, CodeTable::kNone, 0, false, 1, 8, ScaleKind::kSuperHalf>;
 
 // As many bytes as the file's blocks have.
-static_assert(FormatQ4_0::panel_bytes(64) == 16 * 2 * 18 && FormatQ8_0::panel_bytes(32) == 16 * 34);
-static_assert(FormatQ5_0::panel_bytes(64) == 16 * 2 * 22 && FormatQ5_1::panel_bytes(32) == 16 * 24);
-static_assert(FormatQ2_K::panel_bytes(256) == 16 * 84 && FormatQ3_K::panel_bytes(256) == 16 * 110);
-static_assert(FormatQ4_K::panel_bytes(256) == 16 * 144 && FormatQ5_K::panel_bytes(256) == 16 * 176);
-static_assert(FormatQ6_K::panel_bytes(256) == 16 * 210 && FormatIQ4_XS::panel_bytes(256) == 16 * 136);
-static_assert(FormatMXFP4::panel_bytes(128) == 16 * 4 * 17 && FormatNVFP4::panel_bytes(64) == 16 * 36);
-static_assert(FormatTQ2_0::panel_bytes(256) == 16 * 66 && FormatQ4_1::panel_bytes(32) == 16 * 20);
+static_assert(FormatQ4_0::panel_bytes(64) == 32 * 2 * 18 && FormatQ8_0::panel_bytes(32) == 32 * 34);
+static_assert(FormatQ5_0::panel_bytes(64) == 32 * 2 * 22 && FormatQ5_1::panel_bytes(32) == 32 * 24);
+static_assert(FormatQ2_K::panel_bytes(256) == 32 * 84 && FormatQ3_K::panel_bytes(256) == 32 * 110);
+static_assert(FormatQ4_K::panel_bytes(256) == 32 * 144 && FormatQ5_K::panel_bytes(256) == 32 * 176);
+static_assert(FormatQ6_K::panel_bytes(256) == 32 * 210 && FormatIQ4_XS::panel_bytes(256) == 32 * 136);
+static_assert(FormatMXFP4::panel_bytes(128) == 32 * 4 * 17 && FormatNVFP4::panel_bytes(64) == 32 * 36);
+static_assert(FormatTQ2_0::panel_bytes(256) == 32 * 66 && FormatQ4_1::panel_bytes(32) == 32 * 20);
 
 }  // namespace millrace::kernels

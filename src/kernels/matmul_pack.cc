@@ -1,5 +1,5 @@
-// Packers: sixteen rows of a file's blocks to a panel (matmul_formats.h). Four codes at a time, as the bytes
-// of a word.
+// Packers: thirty-two rows of a file's blocks to a panel (matmul_formats.h). Four codes at a time, as the
+// bytes of a word.
 #include "kernels/matmul_pack.h"
 
 #include <algorithm>
@@ -102,30 +102,30 @@ void codes(const BlockNVFP4& b, int sub, uint32_t* w) {
   }
 }
 
-/// Writes eight words of codes of one row (word 16 k of the vectors is the row's).
+/// Writes eight words of codes of one row (word 32 k is the row's in vector k of its strip).
 template <class F>
 void store_codes(const uint32_t* w, uint32_t* out) {
   int vector = 0;
   if constexpr (F::kLow == 8) {
-    for (int i = 0; i < 8; ++i) out[16 * vector++] = w[i];
+    for (int i = 0; i < 8; ++i) out[32 * vector++] = w[i];
   } else if constexpr (F::kLow == 4) {
-    for (int i = 0; i < 4; ++i) out[16 * vector++] = (w[2 * i] & kNibbles) | (w[2 * i + 1] & kNibbles) << 4;
+    for (int i = 0; i < 4; ++i) out[32 * vector++] = (w[2 * i] & kNibbles) | (w[2 * i + 1] & kNibbles) << 4;
   } else {
     for (int h = 0; h < 2; ++h) {
       uint32_t v = 0;
       for (int f = 0; f < 4; ++f) v |= (w[4 * h + f] & kPairs) << 2 * f;
-      out[16 * vector++] = v;
+      out[32 * vector++] = v;
     }
   }
   if constexpr (F::kHigh == 1) {
     uint32_t v = 0;
     for (int j = 0; j < 8; ++j) v |= (w[j] >> F::kLow & kBits) << j;
-    out[16 * vector++] = v;
+    out[32 * vector++] = v;
   } else if constexpr (F::kHigh == 2) {
     for (int h = 0; h < 2; ++h) {
       uint32_t v = 0;
       for (int f = 0; f < 4; ++f) v |= (w[4 * h + f] >> F::kLow & kPairs) << 2 * f;
-      out[16 * vector++] = v;
+      out[32 * vector++] = v;
     }
   }
 }
@@ -209,19 +209,21 @@ void pack_blocks(const std::byte* const* rows, int64_t cols, std::byte* panel) {
   const int64_t blocks = cols / kBlockCols;
   for (int64_t first = 0; first < blocks; first += F::kGroup) {
     const int64_t count = std::min<int64_t>(F::kGroup, blocks - first);
-    std::byte* area = panel + count * F::kBlockBytes;
+    std::byte* area = panel;
+    panel += kStrips * F::scale_bytes(count);
     for (int row = 0; row < kMatmulRows; ++row) {
+      const int strip = row / 16, lane = row % 16;
       const auto* source = reinterpret_cast<const Block*>(rows[row]) + first / kSubs;
       for (int64_t i = 0; i < count; ++i) {
         Block block;  // the map may be unaligned
         std::memcpy(&block, source + i / kSubs, sizeof(Block));
         uint32_t w[8];
         codes(block, static_cast<int>(i % kSubs), w);
-        store_codes<F>(w, reinterpret_cast<uint32_t*>(panel + i * F::kBlockBytes) + row);
-        if (i % kSubs == 0) scales(block, i, row, area);
+        store_codes<F>(w, reinterpret_cast<uint32_t*>(panel + i * kStrips * F::kBlockBytes) + row);
+        if (i % kSubs == 0) scales(block, i, lane, area + strip * F::scale_bytes(count));
       }
     }
-    panel = area + F::scale_bytes(count);
+    panel += count * kStrips * F::kBlockBytes;
   }
 }
 

@@ -18,7 +18,7 @@ using kernels::kMatmulRows;
 /// Tokens that a unit of work takes at a time: their activations (two bytes a column and token) stay in the
 /// second cache while the panels of the unit pass.
 constexpr int64_t kTokenChunk = 96;
-constexpr int64_t kUnitPanels = 8;
+constexpr int64_t kUnitPanels = 4;
 /// For few tokens a unit is a stretch of memory, long enough for prefetching to run.
 constexpr int64_t kUnitBytes = 192 * 1024;
 /// Up to this many tokens the results of a whole unit are finished together.
@@ -129,7 +129,7 @@ void finish(const Context& context, const Job& job, int64_t first_row, int64_t r
 void run_unit(const Context& context, const Job& job, int64_t begin, int64_t end) {
   const PackedMatrix& w = job.w;
   Scratch& scratch = thread_scratch();
-  const int64_t step = job.tokens <= kFewTokens ? end - begin : 2;
+  const int64_t step = job.tokens <= kFewTokens ? end - begin : 1;
   const int64_t chunk = std::min(job.tokens, kTokenChunk);
   const int64_t stride = step * kMatmulRows;
   const bool gated = is_gated(job.epilogue);
@@ -164,9 +164,9 @@ void run_unit(const Context& context, const Job& job, int64_t begin, int64_t end
 /// Panels in a unit, so that there are a few units for each thread and none is too small to be worth it.
 int64_t unit_panels(const Job& job, int threads, int64_t experts) {
   const int64_t wanted =
-      job.tokens <= kFewTokens ? std::max<int64_t>(2, kUnitBytes / job.w.panel_bytes_) : kUnitPanels;
+      job.tokens <= kFewTokens ? std::max<int64_t>(1, kUnitBytes / job.w.panel_bytes_) : kUnitPanels;
   const int64_t fair = job.out_panels() * experts / (threads * 4);
-  return std::max<int64_t>(2, std::min(wanted, fair) & ~int64_t{1});
+  return std::max<int64_t>(1, std::min(wanted, fair));
 }
 
 const void* prepared_row(const PackedMatrix& w, const MatmulInput& x, int64_t token, int64_t& stride) {

@@ -227,7 +227,7 @@ TEST_P(MatmulKernels, TheNumberOfTokensChangesNoBit) {
   const quant::Traits& traits = quant::traits(type);
   std::mt19937_64 random(testing::seed() ^ static_cast<uint64_t>(type));
   std::normal_distribution<float> normal;
-  const int64_t rows = 48, cols = traits.block_elements == 1 ? 555 : traits.block_elements >= 256 ? 768 : 576;
+  const int64_t rows = 64, cols = traits.block_elements == 1 ? 555 : traits.block_elements >= 256 ? 768 : 576;
   const int64_t most = 40;
   const Weights w = random_weights(type, rows, cols, random);
   std::vector<float> x(static_cast<size_t>(most * cols));

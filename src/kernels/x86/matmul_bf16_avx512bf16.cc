@@ -1,7 +1,6 @@
 // BF16 weights and activations: vdpbf16ps adds a pair of products to each row's sum.
-#include <immintrin.h>
-
 #include "kernels/matmul_runs.h"
+#include "kernels/x86/intrinsics.h"
 
 namespace millrace::kernels::avx512bf16 {
 namespace {
@@ -11,77 +10,76 @@ constexpr int kPairsInChunk = kChunkCols / 2;
 
 ALWAYS_INLINE F dot_pairs(F sum, I w, I x) { return _mm512_dpbf16_ps(sum, (__m512bh)w, (__m512bh)x); }
 
-/// `pairs` pairs of columns of P panels times kTokens; out holds the sums so far unless `first`.
-template <int kTokens, int P>
-void run_pairs(const uint8_t* const* panels, int64_t pairs, bool first, const uint8_t* x, int64_t stride,
-               float* const* out, int64_t out_stride) {
-  F sum[P][kTokens];
-  for (int p = 0; p < P; ++p)
-    for (int t = 0; t < kTokens; ++t) sum[p][t] = first ? f_set(0.0f) : f_load(out[p] + t * out_stride);
+/// `pairs` pairs of columns of a panel times kTokens; out holds the sums so far unless `first`.
+template <int kTokens>
+void run_pairs(const uint8_t* q, int64_t pairs, bool first, const uint8_t* x, int64_t stride, float* out,
+               int64_t out_stride) {
+  F sum[kStrips][kTokens];
+  for (int p = 0; p < kStrips; ++p)
+    for (int t = 0; t < kTokens; ++t) sum[p][t] = first ? f_set(0.0f) : f_load(out + 16 * p + t * out_stride);
   for (int64_t i = 0; i < pairs; ++i) {
-    I w[P];
-    for (int p = 0; p < P; ++p) w[p] = b_load(panels[p] + 64 * i);
-    if constexpr (kTokens == 1)
-      for (int p = 0; p < P; ++p) prefetch(panels[p] + 64 * i + kPrefetchAhead);
+    I w[kStrips];
+    for (int p = 0; p < kStrips; ++p) {
+      w[p] = b_load(q + 128 * i + 64 * p);
+      // Later tiles find the lines there; asking again costs them next to nothing.
+      prefetch(q + 128 * i + 64 * p + kPrefetchAhead);
+    }
     for (int t = 0; t < kTokens; ++t) {
       const I activation = i_broadcast(x + t * stride + 4 * i);
-      for (int p = 0; p < P; ++p) sum[p][t] = dot_pairs(sum[p][t], w[p], activation);
+      for (int p = 0; p < kStrips; ++p) sum[p][t] = dot_pairs(sum[p][t], w[p], activation);
     }
   }
-  for (int p = 0; p < P; ++p)
-    for (int t = 0; t < kTokens; ++t) f_store(out[p] + t * out_stride, sum[p][t]);
+  for (int p = 0; p < kStrips; ++p)
+    for (int t = 0; t < kTokens; ++t) f_store(out + 16 * p + t * out_stride, sum[p][t]);
 }
 
-void run_pair_tiles(const uint8_t* const* panels, const MatmulTask& task, float* const* out) {
+void run_pair_tiles(const uint8_t* q, const MatmulTask& task, float* out) {
   const int64_t all = (task.cols + 1) / 2, stride = task.input_stride, to = task.out_stride;
   const int64_t tiles = (task.tokens + kMaxTile - 1) / kMaxTile;
   for (int64_t done = 0; done < all; done += kPairsInChunk) {
     const int64_t count = all - done < kPairsInChunk ? all - done : kPairsInChunk;
-    const uint8_t* const q[2] = {panels[0] + 64 * done, panels[1] + 64 * done};
     const bool first = done == 0;
     int64_t begin = 0;
     for (int64_t tile = 0; tile < tiles; ++tile) {
       const int64_t end = task.tokens * (tile + 1) / tiles;
       const auto* x = reinterpret_cast<const uint8_t*>(task.input) + begin * stride + 4 * done;
-      float* const o[2] = {out[0] + begin * to, out[1] + begin * to};
+      float* o = out + begin * to;
       switch (end - begin) {
         case 1:
-          run_pairs<1, 2>(q, count, first, x, stride, o, to);
+          run_pairs<1>(q, count, first, x, stride, o, to);
           break;
         case 2:
-          run_pairs<2, 2>(q, count, first, x, stride, o, to);
+          run_pairs<2>(q, count, first, x, stride, o, to);
           break;
         case 3:
-          run_pairs<3, 2>(q, count, first, x, stride, o, to);
+          run_pairs<3>(q, count, first, x, stride, o, to);
           break;
         case 4:
-          run_pairs<4, 2>(q, count, first, x, stride, o, to);
+          run_pairs<4>(q, count, first, x, stride, o, to);
           break;
         case 5:
-          run_pairs<5, 2>(q, count, first, x, stride, o, to);
+          run_pairs<5>(q, count, first, x, stride, o, to);
           break;
         case 6:
-          run_pairs<6, 2>(q, count, first, x, stride, o, to);
+          run_pairs<6>(q, count, first, x, stride, o, to);
           break;
       }
       begin = end;
     }
+    q += 128 * count;
   }
 }
 
 }  // namespace
 
 void run_bf16(const MatmulTask& task) {
-  const auto* base = reinterpret_cast<const uint8_t*>(task.panels);
-  for (int64_t panel = 0; panel < task.num_panels; panel += 2) {
-    const int64_t other = panel + 1 < task.num_panels ? panel + 1 : panel;
-    const uint8_t* const panels[2] = {base + panel * task.panel_bytes, base + other * task.panel_bytes};
-    float* const out[2] = {task.out + panel * kMatmulRows, task.out + other * kMatmulRows};
+  for (int64_t panel = 0; panel < task.num_panels; ++panel) {
+    const auto* q = reinterpret_cast<const uint8_t*>(task.panels) + panel * task.panel_bytes;
+    float* out = task.out + panel * kMatmulRows;
     if (task.tokens == 1)
-      run_pairs<1, 2>(panels, (task.cols + 1) / 2, true, reinterpret_cast<const uint8_t*>(task.input), 0, out,
-                      0);
+      run_pairs<1>(q, (task.cols + 1) / 2, true, reinterpret_cast<const uint8_t*>(task.input), 0, out, 0);
     else
-      run_pair_tiles(panels, task, out);
+      run_pair_tiles(q, task, out);
   }
 }
 

@@ -1,6 +1,5 @@
-#include <immintrin.h>
-
 #include "kernels/matmul_runs.h"
+#include "kernels/x86/intrinsics.h"
 #include "quant/traits.h"
 
 namespace millrace::kernels::avxvnni {

@@ -1,7 +1,6 @@
-#include <immintrin.h>
-
 #include "kernels/matmul_formats.h"
 #include "kernels/matmul_runs.h"
+#include "kernels/x86/intrinsics.h"
 
 namespace millrace::kernels::avxvnni {
 namespace {
