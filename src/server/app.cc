@@ -1,0 +1,385 @@
+#include "server/app.h"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <thread>
+#include <unordered_map>
+
+#include "core/error.h"
+#include "core/log.h"
+#include "core/utf8.h"
+#include "server/errors.h"
+#include "server/fields.h"
+#include "server/keys.h"
+#include "server/metrics.h"
+
+namespace millrace::server {
+
+using nlohmann::json;
+
+namespace {
+
+using RequestPtr = std::shared_ptr<HttpRequest>;
+using ResponsePtr = std::shared_ptr<HttpResponse>;
+
+/// A few threads that read requests, so that a long prompt never holds up a connection.
+class Workers {
+ public:
+  explicit Workers(int threads) {
+    for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { main(); });
+  }
+  ~Workers() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    wake_.notify_all();
+    for (std::thread& t : threads_) t.join();
+  }
+  /// False when `limit` pieces of work are waiting.
+  bool add(std::function<void()> work, size_t limit) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (queue_.size() >= limit) return false;
+      queue_.push_back(std::move(work));
+    }
+    wake_.notify_one();
+    return true;
+  }
+
+ private:
+  void main() {
+    for (;;) {
+      std::function<void()> work;
+      {
+        std::unique_lock lock(mutex_);
+        wake_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+        if (stopping_) return;
+        work = std::move(queue_.front());
+        queue_.pop_front();
+      }
+      work();
+    }
+  }
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<std::function<void()>> queue_;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace
+
+struct App::State : std::enable_shared_from_this<App::State> {
+  explicit State(AppOptions o)
+      : options(std::move(o)),
+        keys(options.api_key_file.empty() ? ApiKeys() : ApiKeys(options.api_key_file)),
+        workers(options.worker_threads) {
+    std::random_device device;
+    ids.seed((static_cast<uint64_t>(device()) << 32) | device());
+  }
+
+  AppOptions options;
+  ApiKeys keys;
+  GoodputCounters goodput;
+  std::atomic<bool> draining{false};
+  std::atomic<const ServedModel*> model{nullptr};
+  std::unique_ptr<ServedModel> model_storage;
+
+  std::mutex mutex;
+  std::mt19937_64 ids;
+  struct Open {
+    std::weak_ptr<Call> call;
+    std::string tenant;
+  };
+  std::unordered_map<std::string, Open> open;  // answers on their way, by id
+
+  std::unique_ptr<HttpServer> http;
+  Workers workers;
+
+  Headers headers(Headers more = {}) const {
+    if (!options.allow_origin.empty()) more.emplace_back("Access-Control-Allow-Origin", options.allow_origin);
+    return more;
+  }
+
+  void send_json(const ResponsePtr& r, const json& body, int status = 200) const {
+    r->send(status, "application/json", body.dump(-1, ' ', false, json::error_handler_t::replace), headers());
+  }
+
+  void send_error(const ResponsePtr& r, const ApiError& e) const {
+    Headers more;
+    if (e.status == 503 || e.status == 429) more.emplace_back("Retry-After", "1");
+    if (e.status == 401) more.emplace_back("WWW-Authenticate", "Bearer");
+    r->send(e.status, "application/json", error_body(e.status, e.message, e.param, e.code),
+            headers(std::move(more)));
+  }
+
+  const ServedModel& need_model() const {
+    const ServedModel* m = model.load();
+    if (m == nullptr) throw ApiError(503, "the model is still being loaded: try again later", "", "loading");
+    return *m;
+  }
+
+  void handle(const RequestPtr& request, const ResponsePtr& response) {
+    try {
+      route(request, response);
+    } catch (const ApiError& e) {
+      send_error(response, e);
+    } catch (const Error& e) {
+      send_error(response, ApiError(e));
+    } catch (const std::exception& e) {
+      log::error("request failed", {{"path", request->path}, {"reason", e.what()}});
+      send_error(response, ApiError(500, "the server made a mistake; its log has the reason"));
+    }
+  }
+
+  void route(const RequestPtr& request, const ResponsePtr& response) {
+    const std::string& path = request->path;
+    if (request->method == "OPTIONS") {
+      Headers more = {{"Allow", "GET, POST, DELETE, OPTIONS"}};
+      if (!options.allow_origin.empty()) {
+        more.emplace_back("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
+        more.emplace_back("Access-Control-Allow-Headers", "Authorization, Content-Type");
+      }
+      return response->send(204, "", "", headers(std::move(more)));
+    }
+    // Those that load balancers and dashboards ask need no key.
+    if (path == "/health" || path == "/ready" || path == "/version" || path == "/metrics")
+      return get(request, [&] { open_page(path, response); });
+    const std::string tenant = authorise(*request);
+    if (path == "/v1/models") return get(request, [&] { send_json(response, models_json()); });
+    if (path.rfind("/v1/models/", 0) == 0)
+      return get(request, [&] {
+        if (path.substr(11) != need_model().id)
+          throw ApiError(404, fmt::format("The model '{}' does not exist", path.substr(11)), "model",
+                         "model_not_found");
+        send_json(response, model_json());
+      });
+    for (const char* prefix : {"/v1/chat/completions/", "/v1/completions/", "/v1/requests/"})
+      if (request->method == "DELETE" && path.rfind(prefix, 0) == 0)
+        return cancel(path.substr(std::string_view(prefix).size()), tenant, response);
+    using Reader = void (State::*)(const RequestPtr&, const ResponsePtr&, const std::string&);
+    static const std::unordered_map<std::string, Reader> kPosts = {
+        {"/v1/chat/completions", &State::chat}, {"/v1/completions", &State::completion},
+        {"/v1/embeddings", &State::embedding},  {"/tokenize", &State::tokenize},
+        {"/detokenize", &State::detokenize},
+    };
+    const auto it = kPosts.find(path);
+    if (it == kPosts.end())
+      throw ApiError(404, fmt::format("Unknown request URL: {} {}", request->method, path));
+    if (request->method != "POST")
+      throw ApiError(405, fmt::format("{} is not allowed for {}: use POST", request->method, path));
+    if (draining) throw ApiError(503, "the server is shutting down and takes no new requests");
+    const bool taken = workers.add(
+        [self = shared_from_this(), request, response, tenant, reader = it->second] {
+          try {
+            ((*self).*reader)(request, response, tenant);
+          } catch (const ApiError& e) {
+            self->send_error(response, e);
+          } catch (const Error& e) {
+            self->send_error(response, ApiError(e));
+          } catch (const std::exception& e) {
+            log::error("request failed", {{"path", request->path}, {"reason", e.what()}});
+            self->send_error(response, ApiError(500, "the server made a mistake; its log has the reason"));
+          }
+        },
+        static_cast<size_t>(options.max_reading));
+    if (!taken) throw ApiError(503, "too many requests are being read at once: try again later");
+  }
+
+  template <typename Work>
+  void get(const RequestPtr& request, Work work) {
+    if (request->method != "GET" && request->method != "HEAD")
+      throw ApiError(405, fmt::format("{} is not allowed for {}: use GET", request->method, request->path));
+    work();
+  }
+
+  std::string authorise(const HttpRequest& request) const {
+    if (!keys.required()) return "";
+    const std::string* header = request.header("authorization");
+    if (header == nullptr) header = request.header("x-api-key");
+    if (header == nullptr)
+      throw ApiError(401, "You didn't provide an API key: send it as 'Authorization: Bearer KEY'", "",
+                     "invalid_api_key");
+    const auto tenant = keys.tenant_of(*header);
+    if (!tenant) throw ApiError(401, "Incorrect API key provided", "", "invalid_api_key");
+    return *tenant;
+  }
+
+  void open_page(const std::string& path, const ResponsePtr& response) {
+    if (path == "/health") return send_json(response, {{"status", "ok"}});
+    if (path == "/version") return send_json(response, {{"version", options.version}});
+    if (path == "/ready") {
+      if (draining) throw ApiError(503, "the server is shutting down");
+      need_model();
+      return send_json(response, {{"status", "ready"}});
+    }
+    const ServedModel* m = model.load();
+    const engine::Stats stats = m != nullptr ? m->engine->stats() : engine::Stats();
+    response->send(200, "text/plain; version=0.0.4; charset=utf-8",
+                   prometheus_text(stats, http->counters(), goodput, m != nullptr ? m->id : ""), headers());
+  }
+
+  json model_json() const {
+    const ServedModel& m = need_model();
+    return {{"id", m.id},
+            {"object", "model"},
+            {"created", m.created},
+            {"owned_by", "millrace"},
+            {"max_model_len", m.engine->max_context()}};
+  }
+  json models_json() const { return {{"object", "list"}, {"data", json::array({model_json()})}}; }
+
+  // ---- completions
+
+  CallContext make_context(const char* prefix, const std::string& tenant) {
+    CallContext c;
+    c.model = &need_model();
+    c.tenant = tenant;
+    c.level = options.level;
+    c.goodput = &goodput;
+    const std::lock_guard lock(mutex);
+    // Whoever knows an id may cancel it, so it is not to be guessed.
+    c.id = fmt::format("{}-{:016x}{:08x}", prefix, ids(), static_cast<uint32_t>(ids()));
+    open[c.id] = {{}, tenant};
+    c.on_end = [weak = weak_from_this(), id = c.id] {
+      if (const auto self = weak.lock()) {
+        const std::lock_guard inner(self->mutex);
+        self->open.erase(id);
+      }
+    };
+    return c;
+  }
+
+  template <typename Start>
+  void begin_call(CallContext context, Start start) {
+    const std::string id = context.id;
+    const auto forget = context.on_end;
+    try {
+      const std::shared_ptr<Call> call = start(std::move(context));
+      const std::lock_guard lock(mutex);
+      const auto it = open.find(id);
+      if (it != open.end()) it->second.call = call;
+    } catch (const Error& e) {
+      forget();
+      // A full queue is the client's to wait out; a server that goes down is another matter.
+      if (e.code() == ErrorCode::kUnavailable && !draining) throw ApiError(429, e.what(), "", "queue_full");
+      throw;
+    } catch (...) {
+      forget();
+      throw;
+    }
+  }
+
+  void completion(const RequestPtr& request, const ResponsePtr& response, const std::string& tenant) {
+    CompletionRequest r = read_completion(request->body, need_model(), options.bounds);
+    begin_call(make_context("cmpl", tenant),
+               [&](CallContext c) { return start_completion(std::move(r), std::move(c), response); });
+  }
+  void chat(const RequestPtr& request, const ResponsePtr& response, const std::string& tenant) {
+    CompletionRequest r = read_chat(request->body, need_model(), options.bounds);
+    begin_call(make_context("chatcmpl", tenant),
+               [&](CallContext c) { return start_completion(std::move(r), std::move(c), response); });
+  }
+  void embedding(const RequestPtr& request, const ResponsePtr& response, const std::string& tenant) {
+    EmbeddingRequest r = read_embedding(request->body, need_model(), options.bounds);
+    begin_call(make_context("embd", tenant),
+               [&](CallContext c) { return start_embedding(std::move(r), std::move(c), response); });
+  }
+
+  void cancel(const std::string& id, const std::string& tenant, const ResponsePtr& response) {
+    std::shared_ptr<Call> call;
+    bool known = false;
+    {
+      const std::lock_guard lock(mutex);
+      const auto it = open.find(id);
+      known = it != open.end() && it->second.tenant == tenant;
+      if (known) call = it->second.call.lock();
+    }
+    if (!known) throw ApiError(404, fmt::format("there is no request '{}' at work", id));
+    if (call) call->cancel();
+    send_json(response, {{"id", id}, {"object", "request"}, {"deleted", true}});
+  }
+
+  // ---- tokens
+
+  void tokenize(const RequestPtr& request, const ResponsePtr& response, const std::string&) {
+    const json body = parse_body(request->body);
+    Fields f(body);
+    const ServedModel& m = need_model();
+    f.ignore({"model"});
+    const bool add_special = f.boolean("add_special_tokens", true);
+    const bool pieces = f.boolean("return_token_strs", false);
+    const json* content = f.find("prompt");
+    if (const json* other = f.find("content")) content = other;
+    f.refuse_unknown();
+    if (content == nullptr || !content->is_string())
+      throw ApiError(400, "'prompt' must be a string", "prompt");
+    const auto tokens = m.tokenizer->encode(content->get<std::string>(), {add_special, true});
+    json out = {{"tokens", tokens}, {"count", tokens.size()}, {"max_model_len", m.engine->max_context()}};
+    if (pieces) {
+      out["token_strs"] = json::array();
+      for (const auto id : tokens)
+        out["token_strs"].push_back(utf8::replace_invalid(m.tokenizer->piece(id, true)));
+    }
+    send_json(response, out);
+  }
+
+  void detokenize(const RequestPtr& request, const ResponsePtr& response, const std::string&) {
+    const json body = parse_body(request->body);
+    Fields f(body);
+    f.ignore({"model"});
+    const json* tokens = f.find("tokens");
+    f.refuse_unknown();
+    if (tokens == nullptr || !tokens->is_array())
+      throw ApiError(400, "'tokens' must be an array of token ids", "tokens");
+    std::vector<int32_t> ids;
+    const ServedModel& m = need_model();
+    for (const json& t : *tokens) {
+      const int64_t id = t.is_number_integer() ? t.get<int64_t>() : -1;
+      if (id < 0 || id >= m.tokenizer->vocab_size())
+        throw ApiError(400, fmt::format("'tokens' must hold ids from 0 to {}", m.tokenizer->vocab_size() - 1),
+                       "tokens");
+      ids.push_back(static_cast<int32_t>(id));
+    }
+    send_json(response, {{"prompt", utf8::replace_invalid(m.tokenizer->decode(ids))}});
+  }
+};
+
+App::App(AppOptions options) : state_(std::make_shared<State>(std::move(options))) {
+  state_->http = std::make_unique<HttpServer>(
+      state_->options.http,
+      [state = state_.get()](std::shared_ptr<HttpRequest> request, std::shared_ptr<HttpResponse> response) {
+        state->handle(request, response);
+      },
+      [](int status, const std::string& sentence) { return error_body(status, sentence); });
+}
+
+App::~App() { state_->http->stop(); }
+
+void App::start() { state_->http->start(); }
+
+void App::set_model(ServedModel model) {
+  state_->model_storage = std::make_unique<ServedModel>(std::move(model));
+  state_->model = state_->model_storage.get();
+}
+
+int App::port() const { return state_->http->port(); }
+
+void App::drain(double seconds) {
+  state_->draining = true;
+  const auto begin = std::chrono::steady_clock::now();
+  state_->http->stop_accepting();
+  const ServedModel* m = state_->model.load();
+  if (m != nullptr) m->engine->drain(seconds);
+  const double used = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  state_->http->wait_idle(std::max(1.0, seconds - used));
+  state_->http->stop();
+}
+
+}  // namespace millrace::server
