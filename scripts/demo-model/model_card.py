@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Writes assets/demo/MODEL_CARD.md from what the recipe and evaluate.py left behind.
 
-  model_card.py OUT_DIR CARD.md    reads OUT_DIR/{target,draft,moe}/{scores.json,perplexity.txt,model.gguf}, stories.md, same.txt
+  model_card.py OUT_DIR CARD.md    reads OUT_DIR/{target,draft,moe}/{scores.json,perplexity.txt,model.gguf}, stories.md, same.txt; needs `gguf`
 """
 import json
 import pathlib
 import sys
+
+import gguf
 
 HEAD = """# Millrace demo models
 
@@ -50,7 +52,7 @@ field; tools: name and every argument).
 
 def main():
     out, card = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
-    shapes = {"target": "5 × 192", "draft": "2 × 64", "moe": "5 × 192, 8 experts, 2 used"}
+    shapes = {"target": "4 × 192", "draft": "2 × 64", "moe": "4 × 192, 8 experts, 2 used"}
     text, names = HEAD, []
     for name, shape in shapes.items():
         model = out / name / "model.gguf"
@@ -58,8 +60,8 @@ def main():
             continue
         names.append(name)
         perplexity = (out / name / "perplexity.txt").read_text().split()[-1]
-        parameters = (out / name / "parameters.txt").read_text().strip()
-        text += (f"| `millrace-demo-{name}.gguf` | {name} | {int(parameters):,} | {shape} | "
+        parameters = sum(int(tensor.n_elements) for tensor in gguf.GGUFReader(model).tensors)
+        text += (f"| `millrace-demo-{name}.gguf` | {name} | {parameters:,} | {shape} | "
                  f"{model.stat().st_size / 2**20:.2f} MiB | {perplexity} |\n")
     text += ("\nPerplexity is per token over all kinds of held-out documents, prompt tokens weighted as in training (0.3).\n"
              + DATA)

@@ -2,7 +2,7 @@
 """Trains the tokenizer on the corpus and writes what `millrace train` reads.
 
   tokens.py train-tokenizer CORPUS.jsonl OUTPUT_DIR     tokenizer.json (Hugging Face form) of 2560 tokens
-  tokens.py encode TOKENIZER_DIR CORPUS.jsonl TOKENS.bin [--longest N]  the token file (format: src/compress/train/dataset.h)
+  tokens.py encode TOKENIZER_DIR CORPUS.jsonl TOKENS.bin  the token file (format: src/compress/train/dataset.h)
   tokens.py metadata TOKENIZER_DIR OUT.json --name NAME   GGUF metadata: tokenizer, chat template, general.*
 
 The tokenizer is a byte-level BPE with the pre-tokenising rule that GGUF calls "qwen2": digits stand alone, so that sums
@@ -77,19 +77,6 @@ def load(folder):
     return Tokenizer.from_file(str(pathlib.Path(folder) / "tokenizer.json"))
 
 
-def keep_short(lengths, tokens, answers, longest):
-    """Drops documents of more than `longest` tokens, in place."""
-    kept_lengths, kept_tokens, kept_answers = array.array("I"), array.array("H"), bytearray()
-    at = 0
-    for length in lengths:
-        if length <= longest:
-            kept_lengths.append(length)
-            kept_tokens.extend(tokens[at:at + length])
-            kept_answers.extend(answers[at:at + length])
-        at += length
-    lengths[:], tokens[:], answers[:] = kept_lengths, kept_tokens, kept_answers
-
-
 def encode(args):
     tokenizer = load(args.tokenizer)
     lengths, tokens, answers = array.array("I"), array.array("H"), bytearray()
@@ -112,8 +99,6 @@ def encode(args):
         if len(batch) == 5000:
             flush()
     flush()
-    if args.longest:
-        keep_short(lengths, tokens, answers, args.longest)
     with open(args.output, "wb") as out:
         out.write(b"MRTOKENS" + struct.pack("<4I", 1, tokenizer.get_vocab_size(), len(lengths), 0))
         out.write(lengths.tobytes() + tokens.tobytes() + bytes(answers))
@@ -163,7 +148,6 @@ def main():
     command.add_argument("tokenizer")
     command.add_argument("corpus")
     command.add_argument("output")
-    command.add_argument("--longest", type=int, help="leave out documents of more tokens")
     command.set_defaults(run=encode)
     command = commands.add_parser("metadata")
     command.add_argument("tokenizer")
