@@ -191,13 +191,15 @@ std::string sample_text(const std::shared_ptr<const grammar::CompiledGrammar>& g
               "a sample did not come to an end within {} tokens", step);
       if (m.can_end()) return text;
       uint64_t best = ~uint64_t{0};
-      const size_t tries = std::min<size_t>(allowed.size(), 400);
+      // The estimate may have flat places: a random step now and then leaves them.
+      const bool wander = step > o.max_tokens + 300 && random.below(8) == 0;
+      const size_t tries = wander ? 1 : std::min<size_t>(allowed.size(), 400);
       for (size_t i = 0; i < tries; ++i) {
         const uint32_t t = tries == allowed.size() ? allowed[i] : allowed[random.below(static_cast<uint32_t>(allowed.size()))];
         const uint64_t c = m.distance_to_end(cost, v.token_bytes[t]);
         if (c < best) best = c, token = t;
       }
-      for (unsigned b = 0; b < 256 && tries < allowed.size(); ++b) {  // single bytes are always worth a try
+      for (unsigned b = 0; b < 256 && !wander && tries < allowed.size(); ++b) {  // single bytes are always worth a try
         const char byte = static_cast<char>(b);
         const uint64_t c = m.distance_to_end(cost, std::string_view(&byte, 1));
         if (c < best) {

@@ -149,12 +149,13 @@ uint64_t CompletionCost::of_object(const CompiledObject& o, Position at, std::sp
       if (!o.rule.classes[c].tracked || !(seen(o.rule.classes[c].bit) || owed[o.rule.classes[c].bit]))
         cheapest = std::min(cheapest, property(c));
     cost = plus(cost, std::min(kNever, (o.rule.min_properties - record[0] - count) * std::min(cheapest, kNever >> 20)));
+    count = o.rule.min_properties - record[0];
   }
   switch (at) {
     case kOpen: return plus(cost, 1);
     case kFirst:
     case kAfterValue: return cost;
-    case kNext: return plus(cost, 6);
+    case kNext: return count > 0 ? cost - 1 : plus(cost, 6);  // what is owed has its comma counted
     case kColon:
     case kUntrackedKey: return plus(plus(cost, class_cost(o.rule.classes[record[1]])), 1);
     case kValue: return plus(cost, class_cost(o.rule.classes[record[1]]));
@@ -204,6 +205,7 @@ uint64_t CompletionCost::of_array(const ArrayRule& a, Position at, std::span<con
   for (uint64_t i = index + debts; i < a.min_items && i < index + 5000; ++i)
     cost = plus(cost, plus(1, cheapest(i < a.prefix.size() ? a.prefix[i] : a.rest, 0)));
   if (at == kOpen) return plus(cost, 1);
+  if (at == kNext && (index < a.min_items || debts > 0)) return cost - 1;
   if (at == kNext && index >= a.min_items && debts == 0)
     return plus(cost, cheapest(index < a.prefix.size() ? a.prefix[index] : a.rest, 0));
   return cost;

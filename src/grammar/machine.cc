@@ -269,7 +269,23 @@ void Machine::step_string_item(const Item& item, uint8_t byte) {
         return s.dfa->accept[t] && (!counts || (n >= lengths.min() && n <= lengths.max()));
       });
   if (result == StringResult::kInside) emit(rule.start + state, item.node, r.pack());
-  if (result == StringResult::kClosed) emit(kDone, item.node, 0);
+  if (result != StringResult::kClosed) return;
+  // A key that is to be compared returns at once, so that the comparison sees its last byte.
+  if (p.needs_text && item.node > kUnknown) {
+    const Node n = nodes_[item.node];
+    bool others = false;
+    for (uint32_t k = 0; k < n.count; ++k) {
+      const Item& caller = node_items_[n.first + k];
+      const ProgramRule& r = p.rules[p.rule_of[caller.position]];
+      if (r.kind == ProgramRuleKind::kObject && caller.position - r.start == object_at::kUntrackedKey) {
+        results_.push_back(caller);
+      } else {
+        others = true;
+      }
+    }
+    if (!others) return;
+  }
+  emit(kDone, item.node, 0);
 }
 
 void Machine::add_call(uint32_t rule, const Item& caller) {
