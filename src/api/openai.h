@@ -1,10 +1,11 @@
-// The OpenAI API: bodies of /v1/chat/completions, /v1/completions and /v1/responses to requests, results to bodies and
-// stream chunks.
+// The OpenAI API: bodies of /v1/chat/completions, /v1/completions and /v1/responses to requests, results to
+// bodies and stream chunks.
 //
-// Rule for members a body may have: those that OpenAI documents are taken; of these, the ones that can mean nothing here
-// (user, metadata, store, service_tier, ...) are accepted and ignored; vLLM's and llama.cpp's additions that this server
-// has are taken (top_k, min_p, ignore_eos, guided_json, grammar, priority, deadline_ms, cache_salt, ...). Any other member
-// is refused as OpenAI does: 400, "Unknown parameter: 'x'.", code unknown_parameter.
+// Rule for members a body may have: those that OpenAI documents are taken; of these, the ones that can mean
+// nothing here (user, metadata, store, service_tier, ...) are accepted and ignored; vLLM's and llama.cpp's
+// additions that this server has are taken (top_k, min_p, ignore_eos, guided_json, grammar, priority,
+// deadline_ms, cache_salt, ...). Any other member is refused as OpenAI does: 400, "Unknown parameter: 'x'.",
+// code unknown_parameter.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,8 @@ namespace millrace::api {
 /// Errors: ApiError naming the parameter.
 GenerationRequest parse_chat_request(std::string_view body, const SchemaLimits& limits = {});
 GenerationRequest parse_completion_request(std::string_view body, const SchemaLimits& limits = {});
-/// /v1/responses: input as text or items; earlier responses are not stored, so previous_response_id is refused.
+/// /v1/responses: input as text or items; earlier responses are not stored, so previous_response_id is
+/// refused.
 GenerationRequest parse_responses_request(std::string_view body, const SchemaLimits& limits = {});
 
 /// A token's text with its log-probability, and the alternatives.
@@ -48,13 +50,13 @@ struct ChoiceResult {
 };
 
 struct ResponseInfo {
-  std::string id;      ///< "chatcmpl-...", "cmpl-...", "resp_...", "msg_..."
-  int64_t created = 0; ///< seconds since 1970
+  std::string id;       ///< "chatcmpl-...", "cmpl-...", "resp_...", "msg_..."
+  int64_t created = 0;  ///< seconds since 1970
   std::string model;
 };
 
-std::string chat_response(const ResponseInfo& info, const std::vector<ChoiceResult>& choices, const engine::Usage& usage,
-                          int32_t reasoning_tokens = 0);
+std::string chat_response(const ResponseInfo& info, const std::vector<ChoiceResult>& choices,
+                          const engine::Usage& usage, int32_t reasoning_tokens = 0);
 std::string completion_response(const ResponseInfo& info, const std::vector<ChoiceResult>& choices,
                                 const engine::Usage& usage);
 
@@ -64,7 +66,8 @@ std::string chat_chunk_begin(const ResponseInfo& info, int choice);
 std::string chat_chunk(const ResponseInfo& info, int choice, const OutputEvent& event,
                        const std::vector<TextLogprob>* logprobs = nullptr);
 std::string chat_chunk_end(const ResponseInfo& info, int choice, std::string_view finish_reason);
-std::string chat_chunk_usage(const ResponseInfo& info, const engine::Usage& usage, int32_t reasoning_tokens = 0);
+std::string chat_chunk_usage(const ResponseInfo& info, const engine::Usage& usage,
+                             int32_t reasoning_tokens = 0);
 std::string completion_chunk(const ResponseInfo& info, int choice, std::string_view text,
                              const std::vector<TextLogprob>* logprobs = nullptr, size_t text_offset = 0);
 std::string completion_chunk_end(const ResponseInfo& info, int choice, std::string_view finish_reason);
@@ -72,9 +75,11 @@ std::string completion_chunk_usage(const ResponseInfo& info, const engine::Usage
 
 std::string models_response(const std::vector<std::pair<std::string, int64_t>>& models);
 
-/// /v1/responses: the whole object of one answer. `status`: "completed", "incomplete", "in_progress", "failed".
-std::string responses_response(const ResponseInfo& info, const ChoiceResult& answer, const engine::Usage& usage,
-                               std::string_view status, int32_t reasoning_tokens = 0);
+/// /v1/responses: the whole object of one answer. `status`: "completed", "incomplete", "in_progress",
+/// "failed".
+std::string responses_response(const ResponseInfo& info, const ChoiceResult& answer,
+                               const engine::Usage& usage, std::string_view status,
+                               int32_t reasoning_tokens = 0);
 
 /// The events of a streamed response, in order; each entry is (event name, JSON).
 class ResponsesStream {
@@ -83,7 +88,8 @@ class ResponsesStream {
   using Events = std::vector<std::pair<std::string, std::string>>;
   void begin(Events& out);
   void add(const OutputEvent& event, Events& out);
-  void finish(std::string_view finish_reason, const engine::Usage& usage, Events& out, int32_t reasoning_tokens = 0);
+  void finish(std::string_view finish_reason, const engine::Usage& usage, Events& out,
+              int32_t reasoning_tokens = 0);
 
  private:
   enum class Item { kNone, kMessage, kReasoning, kCall };

@@ -37,9 +37,11 @@ std::vector<engine::TokenId> token_ids(const Json& array, const std::string& pat
 void read_stop(Fields& f, const SchemaLimits& limits, GenerationRequest& r) {
   if (const Json* stop = f.find("stop")) {
     const Json list = stop->is_string() ? Json::array({*stop}) : *stop;
-    if (!list.is_array()) bad_request("stop", "'stop' must be a string or an array of strings, found {}", json_kind(list));
+    if (!list.is_array())
+      bad_request("stop", "'stop' must be a string or an array of strings, found {}", json_kind(list));
     if (list.size() > limits.max_stop_strings)
-      bad_request("stop", "'stop' has {} strings, at most {} are allowed", list.size(), limits.max_stop_strings);
+      bad_request("stop", "'stop' has {} strings, at most {} are allowed", list.size(),
+                  limits.max_stop_strings);
     for (const Json& s : list) {
       if (!s.is_string() || s.get_ref<const std::string&>().empty())
         bad_request("stop", "'stop' must hold strings that are not empty, found {}", s.dump().substr(0, 60));
@@ -48,7 +50,8 @@ void read_stop(Fields& f, const SchemaLimits& limits, GenerationRequest& r) {
       r.stop.push_back(s.get<std::string>());
     }
   }
-  if (const Json* ids = f.array("stop_token_ids", 1024)) r.generation.stop_token_ids = token_ids(*ids, "stop_token_ids");
+  if (const Json* ids = f.array("stop_token_ids", 1024))
+    r.generation.stop_token_ids = token_ids(*ids, "stop_token_ids");
   r.include_stop = f.boolean("include_stop_str_in_output").value_or(false);
 }
 
@@ -56,13 +59,16 @@ void read_logit_bias(Fields& f, const SchemaLimits& limits, GenerationRequest& r
   const Json* bias = f.object("logit_bias");
   if (bias == nullptr) return;
   if (bias->size() > limits.max_logit_bias)
-    bad_request("logit_bias", "'logit_bias' has {} entries, at most {} are allowed", bias->size(), limits.max_logit_bias);
+    bad_request("logit_bias", "'logit_bias' has {} entries, at most {} are allowed", bias->size(),
+                limits.max_logit_bias);
   for (const auto& [key, value] : bias->items()) {
-    const bool digits = !key.empty() && key.size() <= 10 && key.find_first_not_of("0123456789") == std::string::npos;
+    const bool digits =
+        !key.empty() && key.size() <= 10 && key.find_first_not_of("0123456789") == std::string::npos;
     if (!digits || std::stoll(key) > kMaxInt)
       bad_request("logit_bias", "'logit_bias' has the key '{}': expected a token id", key.substr(0, 60));
     if (!value.is_number() || !(value.get<double>() >= -100 && value.get<double>() <= 100))
-      bad_request("logit_bias", "'logit_bias.{}' must be a number from -100 to 100, found {}", key, value.dump().substr(0, 60));
+      bad_request("logit_bias", "'logit_bias.{}' must be a number from -100 to 100, found {}", key,
+                  value.dump().substr(0, 60));
     r.sampling.logit_bias.emplace_back(static_cast<engine::TokenId>(std::stoll(key)), value.get<float>());
   }
 }
@@ -92,7 +98,8 @@ void read_sampling(Fields& f, const SchemaLimits& limits, GenerationRequest& r) 
   read_integer(f, "dry_allowed_length", 0, kMaxInt, s.dry_allowed_length, r);
   read_integer(f, "dry_penalty_last_n", -1, kMaxInt, s.dry_penalty_last_n, r);
   if (const auto seed = f.integer("seed", INT64_MIN, INT64_MAX)) s.seed = static_cast<uint64_t>(*seed);
-  if (const auto n = f.integer("prompt_logprobs", 0, limits.max_logprobs)) s.prompt_logprobs = static_cast<int32_t>(*n);
+  if (const auto n = f.integer("prompt_logprobs", 0, limits.max_logprobs))
+    s.prompt_logprobs = static_cast<int32_t>(*n);
   read_logit_bias(f, limits, r);
 
   engine::GenerationParams& g = r.generation;
@@ -110,7 +117,8 @@ void read_sampling(Fields& f, const SchemaLimits& limits, GenerationRequest& r) 
 
 std::string schema_text(const Json& schema, const std::string& path) {
   if (schema.is_string()) {
-    if (!Json::accept(schema.get_ref<const std::string&>())) bad_request(path, "'{}' is not valid JSON", path);
+    if (!Json::accept(schema.get_ref<const std::string&>()))
+      bad_request(path, "'{}' is not valid JSON", path);
     return schema.get<std::string>();
   }
   if (!schema.is_object() && !schema.is_boolean())
@@ -181,11 +189,13 @@ void read_constraints(Fields& f, GenerationRequest& r) {
     Fields o(*outputs, "structured_outputs");
     if (const Json* schema = o.find("json"))
       constrain(r, TextConstraint::Kind::kJsonSchema, schema_text(*schema, o.path("json")), o.path("json"));
-    if (const auto regex = o.text("regex", kMaxGrammar)) constrain(r, TextConstraint::Kind::kRegex, *regex, o.path("regex"));
+    if (const auto regex = o.text("regex", kMaxGrammar))
+      constrain(r, TextConstraint::Kind::kRegex, *regex, o.path("regex"));
     if (const Json* choices = o.array("choice", 10000)) read_choices(*choices, r, o.path("choice"));
     if (const auto grammar = o.text("grammar", kMaxGrammar))
       constrain(r, grammar_kind(*grammar), *grammar, o.path("grammar"));
-    if (o.boolean("json_object").value_or(false)) constrain(r, TextConstraint::Kind::kJsonObject, "", o.path("json_object"));
+    if (o.boolean("json_object").value_or(false))
+      constrain(r, TextConstraint::Kind::kJsonObject, "", o.path("json_object"));
     o.finish();
   }
   f.ignore({"guided_decoding_backend", "guided_whitespace_pattern"});
@@ -199,7 +209,8 @@ void read_common(Fields& f, const SchemaLimits& limits, GenerationRequest& r) {
   read_constraints(f, r);
   r.stream = f.boolean("stream").value_or(false);
   if (const Json* options = f.object("stream_options")) {
-    if (!r.stream) bad_request("stream_options", "'stream_options' is for streams only: set 'stream' to true");
+    if (!r.stream)
+      bad_request("stream_options", "'stream_options' is for streams only: set 'stream' to true");
     Fields o(*options, "stream_options");
     r.include_usage = o.boolean("include_usage").value_or(false);
     o.ignore({"include_obfuscation", "continuous_usage_stats"});
@@ -209,8 +220,9 @@ void read_common(Fields& f, const SchemaLimits& limits, GenerationRequest& r) {
   r.deadline_ms = f.integer("deadline_ms", 0, int64_t{1} << 40).value_or(0);
   r.cache_salt = f.text("cache_salt", 1024).value_or("");
   r.user = f.text("user", 4096).value_or("");
-  f.ignore({"metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
-            "skip_special_tokens", "spaces_between_special_tokens", "request_id", "cache_prompt"});
+  f.ignore({"metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
+            "prompt_cache_retention", "skip_special_tokens", "spaces_between_special_tokens", "request_id",
+            "cache_prompt"});
 }
 
 void read_tool_choice(const Json* choice, GenerationRequest& r) {
@@ -235,32 +247,39 @@ void read_tool_choice(const Json* choice, GenerationRequest& r) {
   Fields f(*choice, "tool_choice");
   f.word("type", {"function"});
   const Json* function = f.object("function");
-  Fields inner(function != nullptr ? *function : *choice, function != nullptr ? "tool_choice.function" : "tool_choice");
+  Fields inner(function != nullptr ? *function : *choice,
+               function != nullptr ? "tool_choice.function" : "tool_choice");
   const auto name = inner.text("name", 256);
   if (!name) bad_request(inner.path("name"), "'{}' is missing", inner.path("name"));
-  const bool known = std::any_of(r.tools.begin(), r.tools.end(), [&](const Tool& tool) { return tool.name == *name; });
-  if (!known) bad_request(inner.path("name"), "'{}' names '{}', which is not among the tools", inner.path("name"), *name);
+  const bool known =
+      std::any_of(r.tools.begin(), r.tools.end(), [&](const Tool& tool) { return tool.name == *name; });
+  if (!known)
+    bad_request(inner.path("name"), "'{}' names '{}', which is not among the tools", inner.path("name"),
+                *name);
   r.tool_choice.choice = ToolChoice::kNamed;
   r.tool_choice.name = *name;
 }
 
-void read_max_tokens(Fields& f, std::initializer_list<const char*> names, int64_t low, const SchemaLimits& limits,
-                     GenerationRequest& r) {
+void read_max_tokens(Fields& f, std::initializer_list<const char*> names, int64_t low,
+                     const SchemaLimits& limits, GenerationRequest& r) {
   for (const char* name : names)
-    if (const auto n = f.integer(name, low, limits.max_tokens)) r.generation.max_tokens = static_cast<int32_t>(*n);
+    if (const auto n = f.integer(name, low, limits.max_tokens))
+      r.generation.max_tokens = static_cast<int32_t>(*n);
 }
 
 void read_template_options(Fields& f, GenerationRequest& r) {
   if (const Json* arguments = f.object("chat_template_kwargs")) r.template_arguments = arguments->dump();
   if (const Json* documents = f.array("documents", 10000)) r.documents = documents->dump();
-  r.reasoning_effort = f.word("reasoning_effort", {"none", "minimal", "low", "medium", "high", "xhigh"}).value_or("");
+  r.reasoning_effort =
+      f.word("reasoning_effort", {"none", "minimal", "low", "medium", "high", "xhigh"}).value_or("");
   for (const char* name : {"thinking_budget", "reasoning_tokens", "thinking_token_budget"})
     if (const auto n = f.integer(name, 0, kMaxInt)) r.reasoning_tokens = static_cast<int32_t>(*n);
   r.include_reasoning = f.boolean("include_reasoning").value_or(true);
   r.add_generation_prompt = f.boolean("add_generation_prompt").value_or(true);
   r.continue_final_message = f.boolean("continue_final_message").value_or(false);
   if (r.continue_final_message && f.has("add_generation_prompt") && r.add_generation_prompt)
-    bad_request("continue_final_message", "'continue_final_message' and 'add_generation_prompt' exclude each other");
+    bad_request("continue_final_message",
+                "'continue_final_message' and 'add_generation_prompt' exclude each other");
 }
 
 void read_prompt(const Json& prompt, const SchemaLimits& limits, GenerationRequest& r) {
@@ -270,14 +289,16 @@ void read_prompt(const Json& prompt, const SchemaLimits& limits, GenerationReque
     return;
   }
   if (!prompt.is_array())
-    bad_request("prompt", "'prompt' must be a string, an array of strings or token ids, found {}", json_kind(prompt));
+    bad_request("prompt", "'prompt' must be a string, an array of strings or token ids, found {}",
+                json_kind(prompt));
   if (prompt.empty()) bad_request("prompt", "'prompt' is empty");
   if (prompt[0].is_number()) {
     r.prompts.push_back({"", token_ids(prompt, "prompt"), true});
     return;
   }
   if (prompt.size() > limits.max_prompts)
-    bad_request("prompt", "'prompt' has {} prompts, at most {} are allowed", prompt.size(), limits.max_prompts);
+    bad_request("prompt", "'prompt' has {} prompts, at most {} are allowed", prompt.size(),
+                limits.max_prompts);
   for (const Json& one : prompt) {
     if (one.is_string()) {
       add_text(one);
@@ -313,8 +334,8 @@ Json input_message(const Json& item, const std::string& path) {
     return {{"role", "tool"}, {"tool_call_id", f.text("call_id", 256).value_or("")}, {"content", *output}};
   }
   if (type == "reasoning") return {};
-  bad_request(f.path("type"), "'{}' is '{}': only messages, function calls and their outputs are taken", f.path("type"),
-              type.substr(0, 60));
+  bad_request(f.path("type"), "'{}' is '{}': only messages, function calls and their outputs are taken",
+              f.path("type"), type.substr(0, 60));
 }
 
 /// Tools of /v1/responses (name beside the type) in chat's form.
@@ -357,7 +378,8 @@ GenerationRequest parse_chat_request(std::string_view body, const SchemaLimits& 
     for (const Json& m : *modalities)
       if (m != "text") bad_request("modalities", "'modalities' can only be [\"text\"]");
   if (f.has("functions")) bad_request("functions", "'functions' is no longer taken: use 'tools'");
-  f.ignore({"verbosity", "prediction", "web_search_options", "audio", "function_call", "echo", "add_special_tokens"});
+  f.ignore({"verbosity", "prediction", "web_search_options", "audio", "function_call", "echo",
+            "add_special_tokens"});
   f.finish();
   return r;
 }
@@ -381,7 +403,8 @@ GenerationRequest parse_completion_request(std::string_view body, const SchemaLi
     if (r.echo) r.sampling.prompt_logprobs = std::max(r.sampling.prompt_logprobs, static_cast<int32_t>(*n));
   }
   if (const auto suffix = f.text("suffix"); suffix && !suffix->empty())
-    throw ApiError(ErrorCode::kInvalidArgument, "'suffix' is not supported by this model", "suffix", "unsupported_value");
+    throw ApiError(ErrorCode::kInvalidArgument, "'suffix' is not supported by this model", "suffix",
+                   "unsupported_value");
   f.finish();
   return r;
 }
@@ -403,7 +426,8 @@ GenerationRequest parse_responses_request(std::string_view body, const SchemaLim
       Json message = input_message((*input)[i], fmt::format("input[{}]", i));
       if (message.is_null() || message.empty()) continue;
       // Calls in a row are one message of the assistant.
-      const bool joins = message.contains("tool_calls") && !messages.empty() && messages.back().contains("tool_calls");
+      const bool joins =
+          message.contains("tool_calls") && !messages.empty() && messages.back().contains("tool_calls");
       if (joins) {
         messages.back()["tool_calls"].push_back(message["tool_calls"][0]);
       } else {
@@ -433,10 +457,12 @@ GenerationRequest parse_responses_request(std::string_view body, const SchemaLim
     o.finish();
   }
   if (f.has("previous_response_id"))
-    throw ApiError(ErrorCode::kInvalidArgument, "'previous_response_id': responses are not stored here; send the whole input",
+    throw ApiError(ErrorCode::kInvalidArgument,
+                   "'previous_response_id': responses are not stored here; send the whole input",
                    "previous_response_id", "unsupported_value");
   if (f.boolean("background").value_or(false))
-    throw ApiError(ErrorCode::kInvalidArgument, "'background' is not supported", "background", "unsupported_value");
+    throw ApiError(ErrorCode::kInvalidArgument, "'background' is not supported", "background",
+                   "unsupported_value");
   f.ignore({"truncation", "include", "top_logprobs", "max_tool_calls", "prompt", "conversation"});
   f.finish();
   return r;

@@ -155,7 +155,9 @@ Value count_method(Runtime& rt, const Value& self, const Arguments& arguments) {
   Bound bound("count", arguments, {"sub", "start", "end"}, 1);
   const Window w = window(rt, self, bound, 1);
   rt.charge(1 + w.text.size() / 32);
-  return Value::integer(w.valid ? count_text(w.text, bound.text(0, "")) : 0);
+  const int64_t count = w.valid ? count_text(w.text, bound.text(0, "")) : 0;
+  rt.charge(static_cast<size_t>(count) / 2);  // each occurrence is a search of its own
+  return Value::integer(count);
 }
 
 Value replace_method(Runtime& rt, const Value& self, const Arguments& arguments) {
@@ -167,7 +169,7 @@ Value replace_method(Runtime& rt, const Value& self, const Arguments& arguments)
   if (!to.empty() && times > rt.budget().max_live_bytes / to.size())
     rt.check_room(rt.budget().max_live_bytes);
   rt.check_room(self.text().size() + times * to.size());
-  rt.charge(times * to.size() / 256);
+  rt.charge(times / 2 + times * to.size() / 256);
   return like(rt, self, replace_text(self.text(), from, to, count));
 }
 
