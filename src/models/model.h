@@ -18,11 +18,14 @@
 
 namespace millrace::models {
 
+class NameTable;
+
 struct ModelInfo {
   std::string architecture;
   std::string name;
   int32_t vocab_size = 0;
   int32_t context_length = 0;     ///< longest context the model was made for (0: not bounded)
+  bool fixed_context = false;     ///< a table of positions ends there; otherwise it is what the model was trained for
   int32_t hidden_size = 0;
   int32_t num_layers = 0;
   uint64_t num_parameters = 0;
@@ -36,6 +39,8 @@ struct LoadOptions {
   DType quantize = DType::kCount;
   /// Called with (done, total) bytes as weights are packed.
   std::function<void(uint64_t, uint64_t)> progress;
+  /// Called with the family's table of tensor names before any weight is read; may throw to stop there (converters do).
+  std::function<void(const NameTable&)> on_names;
 };
 
 /// What forward() may write beside the cache.

@@ -6,6 +6,8 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "core/half.h"
+#include "loaders/dequant.h"
 #include "quant/traits.h"
 
 namespace millrace::models {
@@ -83,6 +85,7 @@ const NameTable& llama_names() {
 Weights::Weights(const loaders::Checkpoint& checkpoint, const NameTable& names, const LoadOptions& options,
                  ThreadPool& pool)
     : checkpoint_(checkpoint), names_(names), options_(options), pool_(pool) {
+  if (options.on_names) options.on_names(names);
   for (const auto& t : checkpoint.tensors) {
     total_bytes_ += t.bytes;
     parameters_ += static_cast<uint64_t>(t.shape.elements());
@@ -144,6 +147,57 @@ void transpose(const std::byte* from, std::byte* to, int64_t rows, int64_t cols,
       std::memcpy(to + (r * cols + c) * size, from + (c * rows + r) * size, static_cast<size_t>(size));
 }
 
+/// A matrix in the type it will be packed from, and where it lies when that is not the file.
+struct Stored {
+  TensorView view;
+  AlignedBuffer own;
+};
+
+/// Rows [first, first + rows) of a tensor as the file has them; FP8 becomes BF16, multiplied by the scale beside it.
+Stored stored_rows(const loaders::Checkpoint& checkpoint, const loaders::TensorEntry& entry, int64_t first, int64_t rows,
+                   int64_t cols, ThreadPool& pool) {
+  Stored s;
+  s.view = {entry.data + static_cast<uint64_t>(first) * quant::row_bytes(entry.dtype, static_cast<uint64_t>(cols)).value_or(0),
+            entry.dtype, Shape{rows, cols}};
+  if (entry.dtype != DType::kF8E4M3 && entry.dtype != DType::kF8E5M2) return s;
+  const loaders::RowReader reader(checkpoint, entry);
+  s.own = AlignedBuffer(static_cast<size_t>(rows * cols) * sizeof(bf16_t));
+  auto* out = s.own.as<bf16_t>();
+  pool.parallel_for(rows, 16, [&](int64_t begin, int64_t end, int) {
+    std::vector<float> row(static_cast<size_t>(cols));
+    for (int64_t r = begin; r < end; ++r) {
+      reader.read(first + r, 1, row.data());
+      quant::traits(DType::kBF16).encode(row.data(), out + r * cols, cols, nullptr);
+    }
+  });
+  s.view = {s.own.data(), DType::kBF16, Shape{rows, cols}};
+  return s;
+}
+
+/// Re-quantises a matrix of floats to `target` where its rows are whole blocks of it.
+void quantise(Stored& s, DType target, ThreadPool& pool) {
+  const int64_t rows = s.view.shape[0], cols = s.view.shape[1];
+  if (target == DType::kCount || !is_float_type(s.view.dtype) || target == s.view.dtype ||
+      cols % quant::traits(target).block_elements != 0)
+    return;
+  const auto& from = quant::traits(s.view.dtype);
+  const auto& to = quant::traits(target);
+  require(to.encode != nullptr, ErrorCode::kUnsupported, "cannot quantise to {}: it has no encoder", dtype_name(target));
+  const auto row_bytes = static_cast<int64_t>(*quant::row_bytes(target, static_cast<uint64_t>(cols)));
+  AlignedBuffer encoded(static_cast<size_t>(rows * row_bytes));
+  const auto source_row = static_cast<int64_t>(*quant::row_bytes(s.view.dtype, static_cast<uint64_t>(cols)));
+  const auto* source = static_cast<const std::byte*>(s.view.data);
+  pool.parallel_for(rows, 16, [&](int64_t begin, int64_t end, int) {
+    std::vector<float> row(static_cast<size_t>(cols));
+    for (int64_t r = begin; r < end; ++r) {
+      from.decode(source + r * source_row, row.data(), cols);
+      to.encode(row.data(), encoded.data() + r * row_bytes, cols, nullptr);
+    }
+  });
+  s.own = std::move(encoded);
+  s.view = {s.own.data(), target, Shape{rows, cols}};
+}
+
 }  // namespace
 
 Weights::Prepared Weights::prepare(std::string_view name, int64_t rows, int64_t cols, int layer) {
@@ -155,50 +209,31 @@ Weights::Prepared Weights::prepare(std::string_view name, int64_t rows, int64_t 
   require(entry.shape.rows() == file_rows && entry.shape.back() == file_cols, ErrorCode::kInvalidFile,
           "{}: tensor '{}' has shape {}: expected [{}, {}]", checkpoint_.path.string(), entry.name,
           entry.shape.to_string(), file_rows, file_cols);
-  Prepared p;
-  p.entry = &entry;
-  p.view = entry.view();
-  p.view.shape = Shape{rows, cols};
-  const auto& traits = quant::traits(entry.dtype);
+  // In the file's arrangement first; a transposed matrix has its rows and columns exchanged there.
+  Stored stored = stored_rows(checkpoint_, entry, 0, file_rows, file_cols, pool_);
+  const auto& traits = quant::traits(stored.view.dtype);
   if (transposed || permutes_rows(transform)) {
-    p.own = AlignedBuffer(entry.bytes);
+    const auto* from = static_cast<const std::byte*>(stored.view.data);
+    const uint64_t row_bytes = quant::row_bytes(stored.view.dtype, static_cast<uint64_t>(file_cols)).value_or(0);
+    AlignedBuffer arranged(row_bytes * static_cast<uint64_t>(file_rows));
     if (transposed) {
       require(traits.block_elements == 1, ErrorCode::kUnsupported, "{}: tensor '{}' of type {} cannot be transposed",
               checkpoint_.path.string(), entry.name, dtype_name(entry.dtype));
-      transpose(entry.data, p.own.data(), rows, cols, traits.block_bytes);
+      transpose(from, arranged.data(), rows, cols, traits.block_bytes);
     } else {
       const std::vector<int64_t> order = row_order(transform, heads_);
       require(static_cast<int64_t>(order.size()) == rows, ErrorCode::kInvalidFile,
               "{}: tensor '{}' has {} rows: its heads make {}", checkpoint_.path.string(), entry.name, rows,
               order.size());
-      const uint64_t row_bytes = entry.bytes / static_cast<uint64_t>(rows);
       for (int64_t r = 0; r < rows; ++r)
-        std::memcpy(p.own.data() + static_cast<uint64_t>(r) * row_bytes,
-                    entry.data + static_cast<uint64_t>(order[static_cast<size_t>(r)]) * row_bytes, row_bytes);
+        std::memcpy(arranged.data() + static_cast<uint64_t>(r) * row_bytes,
+                    from + static_cast<uint64_t>(order[static_cast<size_t>(r)]) * row_bytes, row_bytes);
     }
-    p.view.data = p.own.data();
+    stored.own = std::move(arranged);
+    stored.view = {stored.own.data(), stored.view.dtype, Shape{rows, cols}};
   }
-  const DType target = options_.quantize;
-  if (target != DType::kCount && is_float_type(entry.dtype) && target != entry.dtype &&
-      cols % quant::traits(target).block_elements == 0) {
-    const auto& to = quant::traits(target);
-    require(to.encode != nullptr, ErrorCode::kUnsupported, "cannot quantise to {}: it has no encoder",
-            dtype_name(target));
-    const auto row_bytes = static_cast<int64_t>(*quant::row_bytes(target, static_cast<uint64_t>(cols)));
-    AlignedBuffer encoded(static_cast<size_t>(rows * row_bytes));
-    const auto source_row = static_cast<int64_t>(*quant::row_bytes(entry.dtype, static_cast<uint64_t>(cols)));
-    const auto* source = static_cast<const std::byte*>(p.view.data);
-    pool_.parallel_for(rows, 16, [&](int64_t begin, int64_t end, int) {
-      std::vector<float> row(static_cast<size_t>(cols));
-      for (int64_t r = begin; r < end; ++r) {
-        traits.decode(source + r * source_row, row.data(), cols);
-        to.encode(row.data(), encoded.data() + r * row_bytes, cols, nullptr);
-      }
-    });
-    p.own = std::move(encoded);
-    p.view = {p.own.data(), target, Shape{rows, cols}};
-  }
-  return p;
+  quantise(stored, options_.quantize, pool_);
+  return {stored.view, std::move(stored.own), &entry};
 }
 
 layers::Linear Weights::linear(std::initializer_list<Part> parts, int64_t cols, int layer) {
@@ -372,7 +407,7 @@ std::vector<ops::PackedMatrix> Weights::experts(std::initializer_list<Part> part
                                                 int layer) {
   std::vector<ops::PackedMatrix> result;
   for (int64_t e = 0; e < num_experts; ++e) {
-    std::vector<Prepared> prepared;
+    std::vector<AlignedBuffer> kept;  // what the sources point into until they are packed
     std::vector<ops::MatrixSource> sources;
     for (const Part& part : parts) {
       // A name with a second "{}" has a tensor for each expert; otherwise one tensor holds all.
@@ -387,10 +422,13 @@ std::vector<ops::PackedMatrix> Weights::experts(std::initializer_list<Part> part
               entry.shape.to_string(), rows, cols);
       const uint64_t bytes = entry.bytes / static_cast<uint64_t>(own ? 1 : num_experts);
       ops::MatrixSource source;
-      source.view = {entry.data + (own ? 0 : bytes * static_cast<uint64_t>(e)), entry.dtype, Shape{part.rows, cols}};
+      Stored stored = stored_rows(checkpoint_, entry, own ? 0 : e * part.rows, part.rows, cols, pool_);
+      quantise(stored, options_.quantize, pool_);
+      source.view = stored.view;
       auto file = entry.file;
-      if (file) source.release = [file](const void* begin, size_t n) { file->release(begin, n); };
-      if (entry.dtype != DType::kF32) all_float_ = false;
+      if (stored.own.size() > 0) kept.push_back(std::move(stored.own));
+      else if (file) source.release = [file](const void* begin, size_t n) { file->release(begin, n); };
+      if (source.view.dtype != DType::kF32) all_float_ = false;
       sources.push_back(std::move(source));
       advance(bytes);
     }
