@@ -181,31 +181,41 @@ void check_shapes(const PackedMatrix& w, const MatmulInput& x, const Epilogue& e
         w.rows_);
 }
 
-std::string_view profile_name(DType type) {
+std::string_view profile_name(DType type, bool experts) {
   static const auto names = [] {
-    std::array<std::string, static_cast<size_t>(DType::kCount)> list;
-    for (size_t i = 0; i < list.size(); ++i)
-      list[i] = fmt::format("matmul {}", dtype_name(static_cast<DType>(i)));
+    std::array<std::array<std::string, 2>, static_cast<size_t>(DType::kCount)> list;
+    for (size_t i = 0; i < list.size(); ++i) {
+      list[i][0] = fmt::format("matmul {}", dtype_name(static_cast<DType>(i)));
+      list[i][1] = fmt::format("experts {}", dtype_name(static_cast<DType>(i)));
+    }
     return list;
   }();
-  return names[static_cast<size_t>(type)];
+  return names[static_cast<size_t>(type)][experts];
 }
 
-/// Gate and up rows that do not begin at a panel's edge: all rows are computed first, then paired.
-void gated_by_parts(const Context& context, const PackedMatrix& w, MatmulInput& x, float* y, int64_t y_stride,
-                    const Epilogue& epilogue) {
+/// Gate and up rows that do not begin at a panel's edge: all rows are computed first (`product` stores
+/// [tokens, rows] with a plain epilogue), then paired.
+void gated_by_parts(const Context& context, int64_t tokens, int64_t rows, float* y, int64_t y_stride,
+                    const Epilogue& epilogue, FunctionRef<void(float*, const Epilogue&)> product) {
   const Arena::Mark mark = context.arena.mark();
-  float* both = context.arena.allocate<float>(x.tokens * w.rows_);
-  matmul(context, w, x, both, w.rows_, {Epilogue::Kind::kStore, epilogue.bias, epilogue.scale});
-  const int64_t half = w.rows_ / 2;
-  for (int64_t t = 0; t < x.tokens; ++t) {
-    const float* gate = both + t * w.rows_;
-    if (epilogue.kind == Epilogue::Kind::kSwiGlu)
-      context.kernels.silu_mul(y + t * y_stride, gate, gate + half, half);
-    else
-      context.kernels.gelu_tanh_mul(y + t * y_stride, gate, gate + half, half);
-  }
+  float* both = context.arena.allocate<float>(tokens * rows);
+  product(both, {Epilogue::Kind::kStore, epilogue.bias, epilogue.scale});
+  const int64_t half = rows / 2;
+  const int64_t grain = std::max<int64_t>(1, 16384 / rows);
+  context.pool.parallel_for(tokens, grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t t = begin; t < end; ++t) {
+      const float* gate = both + t * rows;
+      if (epilogue.kind == Epilogue::Kind::kSwiGlu)
+        context.kernels.silu_mul(y + t * y_stride, gate, gate + half, half);
+      else
+        context.kernels.gelu_tanh_mul(y + t * y_stride, gate, gate + half, half);
+    }
+  });
   context.arena.release(mark);
+}
+
+bool needs_parts(const PackedMatrix& w, const Epilogue& epilogue) {
+  return is_gated(epilogue) && w.rows_ / 2 % kMatmulRows != 0;
 }
 
 }  // namespace
@@ -215,11 +225,15 @@ void matmul(const Context& context, const PackedMatrix& w, MatmulInput& x, float
   check_shapes(w, x, epilogue);
   if (x.tokens == 0) return;
   prepare_input(context, x, w.input_form_);
-  if (is_gated(epilogue) && w.rows_ / 2 % kMatmulRows != 0)
-    return gated_by_parts(context, w, x, y, y_stride, epilogue);
+  if (needs_parts(w, epilogue)) {
+    return gated_by_parts(
+        context, x.tokens, w.rows_, y, y_stride, epilogue,
+        [&](float* both, const Epilogue& plain) { matmul(context, w, x, both, w.rows_, plain); });
+  }
   const auto work =
       static_cast<double>(w.rows_) * static_cast<double>(w.cols_) * static_cast<double>(x.tokens);
-  const ProfileScope scope(context, profile_name(w.source_type_), static_cast<double>(w.bytes()), 2 * work);
+  const ProfileScope scope(context, profile_name(w.source_type_, false), static_cast<double>(w.bytes()),
+                           2 * work);
   int64_t stride = 0;
   const auto* input = static_cast<const std::byte*>(prepared_row(w, x, 0, stride));
   const Job job{w, input, stride, x.tokens, y, y_stride, epilogue};
@@ -236,6 +250,13 @@ void grouped_matmul(const Context& context, std::span<const PackedMatrix> expert
                     const Epilogue& epilogue) {
   check(row_offsets.size() == experts.size() + 1, "{} experts with {} offsets", experts.size(),
         row_offsets.size());
+  if (!experts.empty() && needs_parts(experts[0], epilogue)) {
+    const int64_t rows = experts[0].rows_;
+    return gated_by_parts(context, x.tokens, rows, y, y_stride, epilogue,
+                          [&](float* both, const Epilogue& plain) {
+                            grouped_matmul(context, experts, x, row_offsets, both, rows, plain);
+                          });
+  }
   // Jobs and where their units begin live in the arena: nothing is allocated in a step.
   const Arena::Mark mark = context.arena.mark();
   Job* jobs = static_cast<Job*>(context.arena.allocate_bytes(sizeof(Job) * (experts.size() + 1)));
@@ -248,8 +269,6 @@ void grouped_matmul(const Context& context, std::span<const PackedMatrix> expert
   for (size_t e = 0; e < experts.size(); ++e) {
     const PackedMatrix& w = experts[e];
     check_shapes(w, x, epilogue);
-    check(!is_gated(epilogue) || w.rows_ / 2 % kMatmulRows == 0,
-          "gated experts need halves of whole panels, not {} rows", w.rows_ / 2);
     if (row_offsets[e] >= row_offsets[e + 1]) continue;
     prepare_input(context, x, w.input_form_);
     int64_t stride = 0;
@@ -261,7 +280,8 @@ void grouped_matmul(const Context& context, std::span<const PackedMatrix> expert
     work +=
         static_cast<double>(w.rows_) * static_cast<double>(w.cols_) * (row_offsets[e + 1] - row_offsets[e]);
   }
-  const ProfileScope scope(context, "matmul experts", bytes, 2 * work);
+  const ProfileScope scope(
+      context, profile_name(experts.empty() ? DType::kF32 : experts[0].source_type_, true), bytes, 2 * work);
   first_unit[0] = 0;
   const int threads = context.pool.num_threads();
   for (int64_t i = 0; i < used; ++i) {

@@ -92,6 +92,18 @@ TEST(Matmul, GroupedIsEachExpertAlone) {
     matmul(rig.context(), experts[e], part, alone.data() + offsets[e] * rows, rows);
   }
   EXPECT_EQ(together, alone);
+
+  // Gate and up rows: halves of 12 do not begin at a panel's edge.
+  const Epilogue gated{Epilogue::Kind::kSwiGlu};
+  std::vector<float> paired(static_cast<size_t>(tokens * rows / 2));
+  grouped_matmul(rig.context(), experts, input, offsets, paired.data(), rows / 2, gated);
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t r = 0; r < rows / 2; ++r) {
+      const float gate = together[t * rows + r];
+      const float want = gate / (1 + std::exp(-gate)) * together[t * rows + rows / 2 + r];
+      EXPECT_NEAR(paired[t * rows / 2 + r], want, 1e-5 * (1 + std::abs(want)));
+    }
+  }
 }
 
 /// Quantised and plain weights: threads, batch and instruction set change nothing that matters.

@@ -1,0 +1,176 @@
+// millrace bench: how fast a model runs here, as a share of what this machine allows.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "cli/bench_machine.h"
+#include "cli/bench_report.h"
+#include "cli/bench_run.h"
+#include "cli/loaded_model.h"
+#include "cli/subcommand.h"
+#include "core/cpu.h"
+#include "core/error.h"
+
+namespace millrace::cli {
+namespace {
+
+struct BenchArguments {
+  ModelArguments model;
+  std::vector<int32_t> prompt = {512};
+  int32_t decode = 32;
+  std::vector<int32_t> depth = {0};
+  std::vector<int32_t> sequences = {1, 8, 32};
+  int32_t chunk = 512;
+  int repeat = 3;
+  bool json = false;
+  std::string plot, profile;
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+double prompt_seconds(BenchSequences& sequences, int32_t tokens, int32_t chunk,
+                      ops::Profiler* profiler = nullptr) {
+  sequences.rewind();
+  double seconds = 0;
+  for (int32_t done = 0; done < tokens; done += chunk)
+    seconds += sequences.step(std::min(chunk, tokens - done), profiler);
+  return seconds;
+}
+
+BenchResult run_prompt(const LoadedModel& loaded, layers::KvType kv_type, const BenchArguments& a,
+                       int32_t tokens, int32_t depth) {
+  BenchSequences sequences(*loaded.model, *loaded.pool, loaded.isa, kv_type, 1, depth, tokens);
+  OperationRecorder recorder;
+  // The first pass sizes the step's memory; the profiled one is not timed.
+  prompt_seconds(sequences, std::min(tokens, a.chunk), a.chunk);
+  prompt_seconds(sequences, tokens, a.chunk, &recorder);
+  BenchResult result;
+  result.prompt = true;
+  result.tokens = tokens;
+  result.depth = depth;
+  std::vector<double> times;
+  for (int i = 0; i < a.repeat; ++i) times.push_back(prompt_seconds(sequences, tokens, a.chunk));
+  result.seconds = median(std::move(times));
+  result.operations = recorder.take();
+  return result;
+}
+
+BenchResult run_decode(const LoadedModel& loaded, layers::KvType kv_type, const BenchArguments& a,
+                       int32_t depth, int32_t count) {
+  BenchSequences sequences(*loaded.model, *loaded.pool, loaded.isa, kv_type, count, depth, a.decode + 2);
+  OperationRecorder recorder;
+  sequences.step(1);
+  sequences.step(1, &recorder);
+  BenchResult result;
+  result.tokens = a.decode;
+  result.depth = depth;
+  result.sequences = count;
+  std::vector<double> times;
+  for (int32_t i = 0; i < a.decode; ++i) times.push_back(sequences.step(1));
+  result.seconds = median(std::move(times));
+  result.operations = recorder.take();
+  return result;
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream out(path, std::ios::binary);
+  out << text;
+  out.flush();
+  require(out.good(), ErrorCode::kIo, "cannot write {}", path);
+}
+
+uint64_t bytes_of(const loaders::Checkpoint& checkpoint) {
+  uint64_t bytes = 0;
+  for (const auto& tensor : checkpoint.tensors) bytes += tensor.bytes;
+  return bytes;
+}
+
+/// Memory and compute seconds of a result at the limits known by now.
+void apply_limits(BenchResult& result, const MachineLimits& limits) {
+  for (const TimedOperation& o : result.operations) {
+    // Weights and cached keys and values must come from memory; what lies between two operations need not.
+    const bool from_memory = o.name.starts_with("matmul") || o.name.starts_with("experts") ||
+                             o.name.find("attention") != std::string::npos;
+    if (from_memory) result.memory_seconds += limits.memory_seconds(o.bytes);
+    result.compute_seconds += limits.compute_seconds(o.name, o.operations);
+  }
+}
+
+void check_arguments(const BenchArguments& a) {
+  for (int32_t n : a.prompt)
+    if (n < 0) throw UsageError(fmt::format("--prompt {}: expected a number of tokens", n));
+  for (int32_t n : a.depth)
+    if (n < 0) throw UsageError(fmt::format("--depth {}: expected a number of tokens", n));
+  for (int32_t n : a.sequences)
+    if (n < 1 || n > 4096) throw UsageError(fmt::format("--sequences {}: expected 1 to 4096", n));
+  if (a.decode < 0 || a.chunk < 1 || a.repeat < 1)
+    throw UsageError("--decode must not be negative; --chunk and --repeat are at least 1");
+}
+
+int bench(int argc, char** argv) {
+  CLI::App app("Measures prompt and decode speed, and this machine's limits in the same run.",
+               "millrace bench");
+  BenchArguments a;
+  add_model_options(app, a.model);
+  app.add_option("--prompt", a.prompt, "prompt lengths (0: none)")->delimiter(',')->type_name("N,...");
+  app.add_option("--decode", a.decode, "decode steps timed (0: none)")->type_name("N");
+  app.add_option("--depth", a.depth, "tokens in the cache before")->delimiter(',')->type_name("N,...");
+  app.add_option("--sequences", a.sequences, "sequences decoded together")
+      ->delimiter(',')
+      ->type_name("N,...");
+  app.add_option("--chunk", a.chunk, "prompt tokens in one step")->type_name("N");
+  app.add_option("--repeat", a.repeat, "runs of each prompt, of which the median counts")->type_name("N");
+  app.add_flag("--json", a.json, "print the documented JSON array");
+  app.add_option("--plot", a.plot, "write a chart")->type_name("FILE.svg");
+  app.add_option("--profile", a.profile, "write a timeline (Chrome trace) and print where time goes")
+      ->type_name("FILE");
+  if (parse_arguments(app, argc, argv)) return 0;
+  check_arguments(a);
+
+  const LoadedModel loaded = load(a.model, NeedTokenizer::kIfThere);
+  const layers::KvType kv_type = resolve_kv_type(a.model.kv_type, loaded.model->info());
+  BenchReport report;
+  report.model = std::filesystem::path(a.model.path).filename().string();
+  report.isa = isa_name(loaded.isa);
+  report.cpu = cpu_model_name();
+  report.threads = loaded.pool->num_threads();
+  report.load_seconds = loaded.load_seconds;
+  report.file_bytes = bytes_of(*loaded.checkpoint);
+  report.weight_bytes = loaded.model->info().weight_bytes;
+  report.resident_bytes = resident_bytes();
+  report.peak_resident_bytes = peak_resident_bytes();
+
+  MachineLimits limits(*loaded.pool, loaded.isa);
+  for (int32_t depth : a.depth) {
+    for (int32_t tokens : a.prompt) {
+      if (tokens == 0) continue;
+      report.results.push_back(run_prompt(loaded, kv_type, a, tokens, depth));
+      limits.measure();
+    }
+    for (int32_t sequences : a.sequences) {
+      if (a.decode == 0) break;
+      report.results.push_back(run_decode(loaded, kv_type, a, depth, sequences));
+      limits.measure();
+    }
+  }
+  for (BenchResult& result : report.results) apply_limits(result, limits);
+
+  fmt::print("{}", a.json ? bench_json(report, limits) : bench_table(report, limits));
+  if (!a.plot.empty()) write_file(a.plot, bench_svg(report, limits));
+  if (!a.profile.empty()) {
+    write_file(a.profile, bench_trace(report, limits));
+    fmt::print(a.json ? stderr : stdout, "{}", bench_profile(report, limits));
+  }
+  return 0;
+}
+
+}  // namespace
+
+MILLRACE_SUBCOMMAND("bench", 60, "measure speed against this machine's limits", bench);
+
+}  // namespace millrace::cli
