@@ -171,9 +171,12 @@ class Connection : public ConnectionBase, public std::enable_shared_from_this<Co
   class Response : public HttpResponse {
    public:
     Response(Self connection, uint64_t number) : connection_(std::move(connection)), number_(number) {}
-    // A handler that drops its response without an answer would leave the client waiting.
+    // A handler that drops its response without an answer would leave the client waiting. Posted, not
+    // dispatched: an answer sent from another thread may still be on its way to the strand.
     ~Response() override {
-      on_strand([](Connection& c) {
+      asio::post(connection_->stream_.get_executor(), [connection = connection_, number = number_] {
+        Connection& c = *connection;
+        if (c.request_number_ != number || c.state_ != State::kAnswering) return;
         if (!c.begun_)
           c.answer(500, "application/json", c.server_.error_body(500, "the request was dropped"), {});
         else if (!c.ended_)
