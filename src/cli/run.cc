@@ -105,6 +105,17 @@ void print_summary(const engine::Event& done, size_t tokens, double load_seconds
              t.first_token * 1000, load_seconds, human_bytes(peak_resident_bytes()));
 }
 
+/// The context to run with: as asked, or the model's own, or what --max-tokens needs beyond it (with a warning: the text
+/// gets worse where the model was not trained). A prompt that is too long by itself is refused by the engine.
+int32_t context_for(const models::ModelInfo& info, const RunOptions& options, const engine::Request& request) {
+  const int64_t needed = static_cast<int64_t>(request.prompt.size()) + std::max(0, request.generation.max_tokens);
+  if (options.context > 0 || info.context_length == 0 || info.fixed_context || needed <= info.context_length ||
+      static_cast<int64_t>(request.prompt.size()) >= info.context_length || needed > (1 << 27))
+    return options.context;
+  fmt::print(stderr, "note: the model was made for {} tokens, the {} asked for go beyond\n", info.context_length, needed);
+  return static_cast<int32_t>(needed);
+}
+
 int generate_text(LoadedModel& loaded, const ModelArguments& arguments, GenerationArguments& generation,
                   const RunOptions& options) {
   const text::Tokenizer& tokenizer = *loaded.tokenizer;
@@ -119,7 +130,7 @@ int generate_text(LoadedModel& loaded, const ModelArguments& arguments, Generati
   engine_options.pool = loaded.pool;
   engine_options.isa = loaded.isa;
   engine_options.kv_type = resolve_kv_type(arguments.kv_type, loaded.model->info());
-  engine_options.max_context = options.context;
+  engine_options.max_context = context_for(loaded.model->info(), options, request);
   engine_options.max_sequences = std::max(1, generation.generation.beam_width);
   engine_options.prefix_cache = false;
   engine::Engine engine(std::move(loaded.model), engine_options);

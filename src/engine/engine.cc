@@ -121,7 +121,9 @@ Engine::Engine(std::unique_ptr<models::Model> model, EngineOptions options) {
   const layers::CacheLayout layout =
       layers::make_cache_layout(model->cache_specs(), options.block_size, *options.kv_type);
   int64_t context = model->info().context_length > 0 ? model->info().context_length : 1 << 20;
-  if (options.max_context > 0) context = std::min<int64_t>(context, options.max_context);
+  // Who asks for more than a model was trained for gets it, unless a table of positions ends there.
+  if (options.max_context > 0)
+    context = model->info().fixed_context ? std::min<int64_t>(context, options.max_context) : options.max_context;
   if (options.kv_memory_bytes == 0) options.kv_memory_bytes = available_memory_bytes() / 2;
 
   const CacheSizes sizes(layout, options);

@@ -110,6 +110,7 @@ class Decoder final : public Model {
     info_.name = config.text({"/general.name", "_name_or_path"});
     info_.vocab_size = spec.vocab_size;
     info_.context_length = spec.context_length;
+    info_.fixed_context = spec.learned_positions;
     info_.hidden_size = spec.hidden_size;
     info_.num_layers = static_cast<int32_t>(blocks.size());
     info_.num_parameters = weights.parameters();
@@ -136,6 +137,9 @@ class Decoder final : public Model {
     if (!positions.empty()) {
       for (int64_t r = 0; r < rows; ++r) {
         const int64_t p = s.batch().positions[static_cast<size_t>(r)] + spec.position_offset;
+        require(p * hidden < static_cast<int64_t>(positions.size()), ErrorCode::kLimitExceeded,
+                "position {} is beyond the model's table of {}", s.batch().positions[static_cast<size_t>(r)],
+                spec.context_length);
         context.kernels.add(x + r * hidden, positions.data() + p * hidden, hidden);
       }
     }
