@@ -10,18 +10,20 @@
 
 namespace millrace::ops {
 
-/// Receives one record per operation when profiling. Kind of bound is judged from bytes and operations by the reader.
+/// Receives one record per operation when profiling. Kind of bound is judged from bytes and operations by the
+/// reader.
 class Profiler {
  public:
   virtual ~Profiler() = default;
   /// `bytes` read and written at least; `operations` multiply and add counted as two.
-  virtual void record(std::string_view name, int64_t begin_ns, int64_t end_ns, double bytes, double operations) = 0;
+  virtual void record(std::string_view name, int64_t begin_ns, int64_t end_ns, double bytes,
+                      double operations) = 0;
 };
 
 struct Context {
   ThreadPool& pool;
   const kernels::Table& kernels;
-  Arena& arena;                  ///< reset by the owner before each step
+  Arena& arena;  ///< reset by the owner before each step
   Profiler* profiler = nullptr;
 };
 
