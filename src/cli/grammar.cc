@@ -64,7 +64,9 @@ grammar::Source source_of(const GrammarOptions& o) {
   take(o.ready, grammar::SourceKind::kReady, false);
   if (o.json) ++given, s.kind = grammar::SourceKind::kJson;
   if (given != 1)
-    throw UsageError("give one grammar: --json-schema, --regex, --gbnf, --lark or --choices FILE, --ready NAME, or --json");
+    throw UsageError(
+        "give one grammar: --json-schema, --regex, --gbnf, --lark or --choices FILE, --ready NAME, or "
+        "--json");
   if (o.compact) s.json.whitespace = grammar::Whitespace::kCompact;
   return s;
 }
@@ -110,7 +112,8 @@ struct MaskTimes {
 };
 
 // The tokens of a text by longest match, as a stand-in for a tokenizer: masks are timed at each.
-void time_masks(const std::shared_ptr<const grammar::CompiledGrammar>& g, const std::string& text, MaskTimes& times) {
+void time_masks(const std::shared_ptr<const grammar::CompiledGrammar>& g, const std::string& text,
+                MaskTimes& times) {
   const auto& trie = g->trie();
   const auto& order = trie.order();
   grammar::Matcher m(g);
@@ -142,7 +145,8 @@ void time_masks(const std::shared_ptr<const grammar::CompiledGrammar>& g, const 
   }
 }
 
-int check(const GrammarOptions& o, const std::shared_ptr<const grammar::CompiledGrammar>& g, MaskTimes& times) {
+int check(const GrammarOptions& o, const std::shared_ptr<const grammar::CompiledGrammar>& g,
+          MaskTimes& times) {
   if (o.instances.empty()) return 0;
   std::ifstream in(o.instances, std::ios::binary);
   require(in.good(), ErrorCode::kNotFound, "'{}' cannot be read", o.instances);
@@ -152,7 +156,8 @@ int check(const GrammarOptions& o, const std::shared_ptr<const grammar::Compiled
     std::string text;
     try {
       const auto j = nlohmann::json::parse(line);
-      require(j.is_string(), ErrorCode::kInvalidFile, "{}, line {}: expected a JSON string", o.instances, number);
+      require(j.is_string(), ErrorCode::kInvalidFile, "{}, line {}: expected a JSON string", o.instances,
+              number);
       text = j.get<std::string>();
     } catch (const nlohmann::json::exception&) {
       fail(ErrorCode::kInvalidFile, "{}, line {}: expected a JSON string", o.instances, number);
@@ -168,9 +173,11 @@ int check(const GrammarOptions& o, const std::shared_ptr<const grammar::Compiled
   return 0;
 }
 
-// Uniform logits: every allowed token is as likely as another. From max_tokens on, the nearest way to an end is taken.
-std::string sample_text(const std::shared_ptr<const grammar::CompiledGrammar>& g, grammar::CompletionCost& cost,
-                        const GrammarOptions& o, Random& random, MaskTimes& times) {
+// Uniform logits: every allowed token is as likely as another. From max_tokens on, the nearest way to an end
+// is taken.
+std::string sample_text(const std::shared_ptr<const grammar::CompiledGrammar>& g,
+                        grammar::CompletionCost& cost, const GrammarOptions& o, Random& random,
+                        MaskTimes& times) {
   grammar::Matcher m(g);
   std::vector<uint64_t> mask(m.mask_words());
   std::vector<uint32_t> allowed;
@@ -195,11 +202,15 @@ std::string sample_text(const std::shared_ptr<const grammar::CompiledGrammar>& g
       const bool wander = step > o.max_tokens + 300 && random.below(8) == 0;
       const size_t tries = wander ? 1 : std::min<size_t>(allowed.size(), 400);
       for (size_t i = 0; i < tries; ++i) {
-        const uint32_t t = tries == allowed.size() ? allowed[i] : allowed[random.below(static_cast<uint32_t>(allowed.size()))];
+        const uint32_t t = tries == allowed.size()
+                               ? allowed[i]
+                               : allowed[random.below(static_cast<uint32_t>(allowed.size()))];
         const uint64_t c = m.distance_to_end(cost, v.token_bytes[t]);
-        if (c < best) best = c, token = t;
+        const bool blank = v.token_bytes[t].find_first_not_of(" \t\r\n") == std::string::npos;
+        if (c < best || (c == best && !blank)) best = c, token = t;
       }
-      for (unsigned b = 0; b < 256 && !wander && tries < allowed.size(); ++b) {  // single bytes are always worth a try
+      for (unsigned b = 0; b < 256 && !wander && tries < allowed.size();
+           ++b) {  // single bytes are always worth a try
         const char byte = static_cast<char>(b);
         const uint64_t c = m.distance_to_end(cost, std::string_view(&byte, 1));
         if (c < best) {
@@ -220,7 +231,8 @@ std::string sample_text(const std::shared_ptr<const grammar::CompiledGrammar>& g
   }
 }
 
-int sample(const GrammarOptions& o, const std::shared_ptr<const grammar::CompiledGrammar>& g, MaskTimes& times) {
+int sample(const GrammarOptions& o, const std::shared_ptr<const grammar::CompiledGrammar>& g,
+           MaskTimes& times) {
   grammar::CompletionCost cost(g->program());
   for (int64_t i = 0; i < o.count; ++i) {
     Random random(o.seed + static_cast<uint64_t>(i));
@@ -231,7 +243,8 @@ int sample(const GrammarOptions& o, const std::shared_ptr<const grammar::Compile
 }
 
 int run_grammar(int argc, char** argv) {
-  CLI::App app("Compiles a grammar, then checks texts against it or samples texts from it.", "millrace grammar");
+  CLI::App app("Compiles a grammar, then checks texts against it or samples texts from it.",
+               "millrace grammar");
   app.require_subcommand(1);
   GrammarOptions o;
   const auto common = [&](CLI::App* sub) {
@@ -244,12 +257,15 @@ int run_grammar(int argc, char** argv) {
     sub->add_flag("--json", o.json, "any JSON value");
     sub->add_flag("--compact", o.compact, "JSON without white space");
     sub->add_flag("--stats", o.stats, "compile time, sizes and mask times on standard error, as JSON");
-    sub->add_option("-m,--model", o.model, "take the vocabulary of this model (bytes alone without it)")->type_name("PATH");
+    sub->add_option("-m,--model", o.model, "take the vocabulary of this model (bytes alone without it)")
+        ->type_name("PATH");
   };
-  CLI::App* check_app = app.add_subcommand("check", "prints for each instance whether the grammar accepts it");
+  CLI::App* check_app =
+      app.add_subcommand("check", "prints for each instance whether the grammar accepts it");
   common(check_app);
   check_app->add_option("--instances", o.instances, "texts, one JSON string a line")->type_name("FILE");
-  CLI::App* sample_app = app.add_subcommand("sample", "prints texts sampled with random logits, one JSON string a line");
+  CLI::App* sample_app =
+      app.add_subcommand("sample", "prints texts sampled with random logits, one JSON string a line");
   common(sample_app);
   sample_app->add_option("--seed", o.seed, "seed of the first text; the next ones count up");
   sample_app->add_option("--count", o.count, "number of texts")->check(CLI::NonNegativeNumber);

@@ -18,7 +18,8 @@ Grammar choices_grammar(const std::string& text, Budget& budget) {
   } catch (const nlohmann::json::exception&) {
     fail(ErrorCode::kInvalidArgument, "choices must be a JSON list of strings");
   }
-  require(list.is_array() && !list.empty(), ErrorCode::kInvalidArgument, "choices must be a JSON list of strings, not empty");
+  require(list.is_array() && !list.empty(), ErrorCode::kInvalidArgument,
+          "choices must be a JSON list of strings, not empty");
   Grammar g;
   std::vector<ExprId> items;
   for (const auto& c : list) {
@@ -33,14 +34,22 @@ Grammar choices_grammar(const std::string& text, Budget& budget) {
 
 Grammar parse_source(const Source& source, Budget& budget) {
   switch (source.kind) {
-    case SourceKind::kJson: return json_grammar(AnyJson::kValue, source.json, budget);
-    case SourceKind::kJsonObject: return json_grammar(AnyJson::kObject, source.json, budget);
-    case SourceKind::kJsonSchema: return json_schema_grammar(source.text, source.json, budget);
-    case SourceKind::kRegex: return regex_grammar(source.text, budget);
-    case SourceKind::kGbnf: return gbnf_grammar(source.text, budget);
-    case SourceKind::kLark: return lark_grammar(source.text, budget);
-    case SourceKind::kChoices: return choices_grammar(source.text, budget);
-    case SourceKind::kReady: return gbnf_grammar(ready_grammar(source.text), budget);
+    case SourceKind::kJson:
+      return json_grammar(AnyJson::kValue, source.json, budget);
+    case SourceKind::kJsonObject:
+      return json_grammar(AnyJson::kObject, source.json, budget);
+    case SourceKind::kJsonSchema:
+      return json_schema_grammar(source.text, source.json, budget);
+    case SourceKind::kRegex:
+      return regex_grammar(source.text, budget);
+    case SourceKind::kGbnf:
+      return gbnf_grammar(source.text, budget);
+    case SourceKind::kLark:
+      return lark_grammar(source.text, budget);
+    case SourceKind::kChoices:
+      return choices_grammar(source.text, budget);
+    case SourceKind::kReady:
+      return gbnf_grammar(ready_grammar(source.text), budget);
   }
   fail(ErrorCode::kInternal, "unknown kind of grammar");
 }
@@ -53,7 +62,8 @@ std::shared_ptr<const Program> compile_program(const Source& source, const Compi
   return program;
 }
 
-std::shared_ptr<const CompiledGrammar> compile(const Source& source, std::shared_ptr<const TokenTrie> vocabulary,
+std::shared_ptr<const CompiledGrammar> compile(const Source& source,
+                                               std::shared_ptr<const TokenTrie> vocabulary,
                                                const CompileOptions& options) {
   return std::make_shared<const CompiledGrammar>(compile_program(source, options), std::move(vocabulary));
 }
@@ -83,10 +93,12 @@ GrammarCompiler::~GrammarCompiler() {
 }
 
 std::string GrammarCompiler::key_of(const Source& source) {
-  return fmt::format("{}:{}:{}", static_cast<int>(source.kind), static_cast<int>(source.json.whitespace), source.text);
+  return fmt::format("{}:{}:{}", static_cast<int>(source.kind), static_cast<int>(source.json.whitespace),
+                     source.text);
 }
 
-GrammarCompiler::Ticket GrammarCompiler::submit(Source source, std::chrono::steady_clock::time_point deadline) {
+GrammarCompiler::Ticket GrammarCompiler::submit(Source source,
+                                                std::chrono::steady_clock::time_point deadline) {
   Ticket ticket;
   std::string key = key_of(source);
   const std::lock_guard lock(mutex_);
@@ -97,7 +109,8 @@ GrammarCompiler::Ticket GrammarCompiler::submit(Source source, std::chrono::stea
     ticket.result_ = done.get_future().share();
     return ticket;
   }
-  // A request for the same text joins the one under way, unless that one has an earlier deadline or was given up.
+  // A request for the same text joins the one under way, unless that one has an earlier deadline or was given
+  // up.
   if (const auto it = running_.find(key); it != running_.end()) {
     const auto job = it->second.lock();
     if (job && job->deadline >= deadline && !job->cancel)
@@ -143,8 +156,10 @@ void GrammarCompiler::work() {
       options.limits = options_.limits;
       options.cancel = &job->cancel;
       if (job->deadline != std::chrono::steady_clock::time_point::max()) {
-        const double left = std::chrono::duration<double>(job->deadline - std::chrono::steady_clock::now()).count();
-        require(left > 0, ErrorCode::kDeadlineExceeded, "the deadline passed before the grammar was compiled");
+        const double left =
+            std::chrono::duration<double>(job->deadline - std::chrono::steady_clock::now()).count();
+        require(left > 0, ErrorCode::kDeadlineExceeded,
+                "the deadline passed before the grammar was compiled");
         options.limits.seconds = std::min(options.limits.seconds, left);
       }
       auto grammar = compile(job->source, vocabulary_, options);

@@ -1,4 +1,5 @@
-// From a grammar's text to a compiled grammar: at once, or in the background, with limits, a deadline and a cache.
+// From a grammar's text to a compiled grammar: at once, or in the background, with limits, a deadline and a
+// cache.
 #pragma once
 
 #include <atomic>
@@ -27,8 +28,8 @@ enum class SourceKind : uint8_t {
   kRegex,
   kGbnf,
   kLark,
-  kChoices,     ///< `text` is a JSON list of strings
-  kReady,       ///< `text` names a ready grammar: "sql", "arithmetic", "date", "date-time"
+  kChoices,  ///< `text` is a JSON list of strings
+  kReady,    ///< `text` names a ready grammar: "sql", "arithmetic", "date", "date-time"
 };
 
 struct Source {
@@ -45,7 +46,8 @@ struct CompileOptions {
 /// The grammar of a source, before automata. Errors as the front ends give them.
 Grammar parse_source(const Source& source, Budget& budget);
 std::shared_ptr<const Program> compile_program(const Source& source, const CompileOptions& options = {});
-std::shared_ptr<const CompiledGrammar> compile(const Source& source, std::shared_ptr<const TokenTrie> vocabulary,
+std::shared_ptr<const CompiledGrammar> compile(const Source& source,
+                                               std::shared_ptr<const TokenTrie> vocabulary,
                                                const CompileOptions& options = {});
 
 /// Compiles on a thread of its own and keeps what it compiled, bounded by count and bytes. Thread-safe.
@@ -82,7 +84,8 @@ class GrammarCompiler {
   GrammarCompiler(std::shared_ptr<const TokenTrie> vocabulary, Options options);
   ~GrammarCompiler();
 
-  /// Never blocks. `deadline`: when it passes before the compilation is done, the result is kDeadlineExceeded.
+  /// Never blocks. `deadline`: when it passes before the compilation is done, the result is
+  /// kDeadlineExceeded.
   Ticket submit(Source source, std::chrono::steady_clock::time_point deadline =
                                    std::chrono::steady_clock::time_point::max());
   size_t cached_entries() const;

@@ -90,7 +90,8 @@ bool CompletionCost::relax() {
             lower(position_[q], plus(rule_[p_.calls[c].rule], position_[p_.calls[c].target]));
         }
         uint64_t cost = position_[rule.start];
-        if (rule.counted && rule.min > 1 && cost < kNever) cost = plus(cost, (rule.min - 1) * std::max<uint64_t>(cost, 1));
+        if (rule.counted && rule.min > 1 && cost < kNever)
+          cost = plus(cost, (rule.min - 1) * std::max<uint64_t>(cost, 1));
         lower(rule_[r], cost);
         break;
       }
@@ -105,19 +106,26 @@ uint64_t CompletionCost::of_string(const CompiledString& s, uint32_t state, uint
   const uint64_t min = s.lengths->min();
   if (min > r.count) cost = std::max(cost, min - r.count);
   switch (r.phase) {
-    case string_phase::kOpen: return plus(cost, 2);
-    case string_phase::kChar: return plus(cost, 1);
+    case string_phase::kOpen:
+      return plus(cost, 2);
+    case string_phase::kChar:
+      return plus(cost, 1);
     case string_phase::kEscape:
-    case string_phase::kHex4: return plus(cost, 16);
-    default: return plus(cost, string_phase::settled(r.phase) ? 5 : 10);
+    case string_phase::kHex4:
+      return plus(cost, 16);
+    default:
+      return plus(cost, string_phase::settled(r.phase) ? 5 : 10);
   }
 }
 
-uint64_t CompletionCost::of_object(const CompiledObject& o, Position at, std::span<const uint64_t> record) const {
+uint64_t CompletionCost::of_object(const CompiledObject& o, Position at,
+                                   std::span<const uint64_t> record) const {
   using namespace object_at;
   const auto& lengths = key_length_[static_cast<size_t>(&o - p_.objects.data())];
   const auto seen = [&](uint32_t b) { return ((record[4 + (b >> 6)] >> (b & 63)) & 1) != 0; };
-  const auto property = [&](uint32_t cls) { return plus(plus(lengths[cls], class_cost(o.rule.classes[cls])), 4); };
+  const auto property = [&](uint32_t cls) {
+    return plus(plus(lengths[cls], class_cost(o.rule.classes[cls])), 4);
+  };
   // What is owed: required keys and what they and the seen ones imply, witnesses, and the minimum count.
   std::vector<uint8_t> owed(o.rule.num_tracked, 0);
   std::vector<uint32_t> stack(o.rule.required.begin(), o.rule.required.end());
@@ -148,18 +156,25 @@ uint64_t CompletionCost::of_object(const CompiledObject& o, Position at, std::sp
     for (uint32_t c = 0; c < o.rule.classes.size(); ++c)
       if (!o.rule.classes[c].tracked || !(seen(o.rule.classes[c].bit) || owed[o.rule.classes[c].bit]))
         cheapest = std::min(cheapest, property(c));
-    cost = plus(cost, std::min(kNever, (o.rule.min_properties - record[0] - count) * std::min(cheapest, kNever >> 20)));
+    cost = plus(cost, std::min(kNever, (o.rule.min_properties - record[0] - count) *
+                                           std::min(cheapest, kNever >> 20)));
     count = o.rule.min_properties - record[0];
   }
   switch (at) {
-    case kOpen: return plus(cost, 1);
+    case kOpen:
+      return plus(cost, 1);
     case kFirst:
-    case kAfterValue: return cost;
-    case kNext: return count > 0 ? cost - 1 : plus(cost, 6);  // what is owed has its comma counted
+    case kAfterValue:
+      return cost;
+    case kNext:
+      return count > 0 ? cost - 1 : plus(cost, 6);  // what is owed has its comma counted
     case kColon:
-    case kUntrackedKey: return plus(plus(cost, class_cost(o.rule.classes[record[1]])), 1);
-    case kValue: return plus(cost, class_cost(o.rule.classes[record[1]]));
-    default: break;
+    case kUntrackedKey:
+      return plus(plus(cost, class_cost(o.rule.classes[record[1]])), 1);
+    case kValue:
+      return plus(cost, class_cost(o.rule.classes[record[1]]));
+    default:
+      break;
   }
   // Inside a key: the nearest usable one, an owed one being a gain.
   uint64_t best = kNever;
@@ -173,7 +188,7 @@ uint64_t CompletionCost::of_object(const CompiledObject& o, Position at, std::sp
     if (c != kNone) {
       const KeyClass& k = o.rule.classes[c];
       if (!k.tracked || (!seen(k.bit) && o.bit_usable[k.bit])) {
-        uint64_t here = plus(plus(depth, class_cost(k)), plus(cost, 3));
+        uint64_t here = plus(plus(depth, class_cost(k)), plus(cost, 2));
         if (k.tracked && owed[k.bit]) here -= std::min(here, property(c));
         best = std::min(best, here);
       }
@@ -217,12 +232,16 @@ uint64_t CompletionCost::of_item(const Machine& m, const Item& i) {
     case ProgramRuleKind::kAutomaton: {
       uint64_t cost = i.position == kDone ? 0 : position_[i.position];
       if (rule.counted && i.reg < rule.min)
-        cost = plus(cost, std::min(kNever, (rule.min - i.reg) * std::max<uint64_t>(position_[rule.start], 1)));
+        cost =
+            plus(cost, std::min(kNever, (rule.min - i.reg) * std::max<uint64_t>(position_[rule.start], 1)));
       return cost;
     }
-    case ProgramRuleKind::kString: return of_string(p_.strings[rule.index], i.position - rule.start, i.reg);
-    case ProgramRuleKind::kObject: return of_object(p_.objects[rule.index], i.position - rule.start, m.record(i.reg));
-    case ProgramRuleKind::kArray: return of_array(p_.arrays[rule.index], i.position - rule.start, m.record(i.reg));
+    case ProgramRuleKind::kString:
+      return of_string(p_.strings[rule.index], i.position - rule.start, i.reg);
+    case ProgramRuleKind::kObject:
+      return of_object(p_.objects[rule.index], i.position - rule.start, m.record(i.reg));
+    case ProgramRuleKind::kArray:
+      return of_array(p_.arrays[rule.index], i.position - rule.start, m.record(i.reg));
   }
   return kNever;
 }

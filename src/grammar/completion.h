@@ -29,10 +29,10 @@ class CompletionCost {
   static std::vector<uint64_t> distances(const Dfa& dfa);
 
   const Program& p_;
-  std::vector<uint64_t> rule_;                      ///< shortest match of each rule
-  std::vector<uint64_t> position_;                  ///< shortest way from each position to its frame's end
-  std::vector<std::vector<uint64_t>> string_;       ///< by string and state: characters to an accepting state
-  std::vector<std::vector<uint64_t>> key_length_;   ///< by object and class: characters of its shortest key
+  std::vector<uint64_t> rule_;                     ///< shortest match of each rule
+  std::vector<uint64_t> position_;                 ///< shortest way from each position to its frame's end
+  std::vector<std::vector<uint64_t>> string_;      ///< by string and state: characters to an accepting state
+  std::vector<std::vector<uint64_t>> key_length_;  ///< by object and class: characters of its shortest key
   std::unordered_map<NodeId, uint64_t> nodes_;
   uint64_t generation_ = 0;
 };

@@ -40,7 +40,8 @@ struct PairHash {
   }
 };
 
-// Appends [lo, hi] -> target, melting with the edge before when they touch. `begin` is the state's first edge.
+// Appends [lo, hi] -> target, melting with the edge before when they touch. `begin` is the state's first
+// edge.
 void push_edge(Dfa& d, size_t begin, uint32_t lo, uint32_t hi, uint32_t target) {
   if (d.edges.size() > begin) {
     Dfa::Edge& last = d.edges.back();
@@ -96,7 +97,7 @@ Dfa combine(const Dfa& a, const Dfa& b, SetOperation operation, Budget& budget) 
   std::vector<Key> todo;
   auto id_of = [&](uint32_t x, uint32_t y) -> uint32_t {
     const bool live_a = x != Dfa::kDead, live_b = y != Dfa::kDead;
-    const bool live = operation == SetOperation::kAnd ? live_a && live_b
+    const bool live = operation == SetOperation::kAnd  ? live_a && live_b
                       : operation == SetOperation::kOr ? live_a || live_b
                                                        : live_a;
     if (!live) return Dfa::kDead;
@@ -119,8 +120,9 @@ Dfa combine(const Dfa& a, const Dfa& b, SetOperation operation, Budget& budget) 
                      const uint32_t t = id_of(ta, tb);
                      if (t != Dfa::kDead) push_edge(out, begin, lo, hi, t);
                    });
-    const bool in_a = k.first != Dfa::kDead && a.accept[k.first], in_b = k.second != Dfa::kDead && b.accept[k.second];
-    out.close_state(operation == SetOperation::kAnd ? in_a && in_b
+    const bool in_a = k.first != Dfa::kDead && a.accept[k.first],
+               in_b = k.second != Dfa::kDead && b.accept[k.second];
+    out.close_state(operation == SetOperation::kAnd  ? in_a && in_b
                     : operation == SetOperation::kOr ? in_a || in_b
                                                      : in_a && !in_b);
     budget.tick(out.edges.size() - begin);
@@ -324,7 +326,8 @@ std::u32string decode_utf8(std::string_view text) {
   std::u32string out;
   for (size_t at = 0; at < text.size();) {
     const uint32_t c = utf8::next(text, at);
-    require(c != utf8::kInvalid, ErrorCode::kInvalidArgument, "the grammar holds ill-formed UTF-8 at byte {}", at - 1);
+    require(c != utf8::kInvalid, ErrorCode::kInvalidArgument, "the grammar holds ill-formed UTF-8 at byte {}",
+            at - 1);
     out.push_back(c);
   }
   return out;
@@ -340,14 +343,15 @@ namespace {
 constexpr uint32_t kNoLength = ~uint32_t{0};
 }
 
-LengthOracle::LengthOracle(const Dfa& dfa, uint64_t min, uint64_t max, Budget& budget) : min_(min), max_(max) {
+LengthOracle::LengthOracle(const Dfa& dfa, uint64_t min, uint64_t max, Budget& budget)
+    : min_(min), max_(max) {
   states_ = dfa.size();
   if (states_ == 0 || (min == 0 && max == ~uint64_t{0})) {
     trivial_ = true;
     return;
   }
-  // reach(r) = states that accept some text of exactly r symbols. The sequence is eventually periodic; it is followed
-  // until it repeats or until the window's end.
+  // reach(r) = states that accept some text of exactly r symbols. The sequence is eventually periodic; it is
+  // followed until it repeats or until the window's end.
   const size_t words = (states_ + 63) / 64;
   std::vector<std::vector<uint64_t>> reach;
   std::unordered_map<std::string, uint64_t> seen;
@@ -383,8 +387,9 @@ LengthOracle::LengthOracle(const Dfa& dfa, uint64_t min, uint64_t max, Budget& b
   for (uint64_t r = horizon_; r-- > 0;)
     for (uint32_t s = 0; s < states_; ++s) {
       const bool here = (reach[r][s >> 6] >> (s & 63)) & 1;
-      next_[r * states_ + s] =
-          here ? static_cast<uint32_t>(r) : r + 1 < horizon_ ? next_[(r + 1) * states_ + s] : kNoLength;
+      next_[r * states_ + s] = here               ? static_cast<uint32_t>(r)
+                               : r + 1 < horizon_ ? next_[(r + 1) * states_ + s]
+                                                  : kNoLength;
     }
   budget.release_memory(horizon_ * (words * 24 + 64));
 }

@@ -1,5 +1,5 @@
-// Deterministic automata over symbols (code points, or bytes) and their algebra: what schema strings, keys and numbers
-// are computed with.
+// Deterministic automata over symbols (code points, or bytes) and their algebra: what schema strings, keys
+// and numbers are computed with.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 
 namespace millrace::grammar {
 
-/// State 0 is the start; an automaton without states accepts nothing. Every state of a trimmed automaton can reach an
-/// accepting one. Edges of a state are sorted and disjoint; a missing edge rejects.
+/// State 0 is the start; an automaton without states accepts nothing. Every state of a trimmed automaton can
+/// reach an accepting one. Edges of a state are sorted and disjoint; a missing edge rejects.
 struct Dfa {
   struct Edge {
     uint32_t lo, hi, target;
@@ -63,7 +63,8 @@ bool is_universal(const Dfa& dfa);
 std::u32string decode_utf8(std::string_view text);
 std::string encode_utf8(std::u32string_view text);
 
-/// Which lengths of a rest can be accepted from each state: what keeps a length window from meeting dead ends.
+/// Which lengths of a rest can be accepted from each state: what keeps a length window from meeting dead
+/// ends.
 class LengthOracle {
  public:
   LengthOracle(const Dfa& dfa, uint64_t min, uint64_t max, Budget& budget);
@@ -80,9 +81,11 @@ class LengthOracle {
   uint64_t min_, max_;
   bool trivial_ = false;
   uint32_t states_ = 0;
-  uint64_t horizon_ = 0;  ///< lengths [0, horizon_) are tabulated; from loop_ on they repeat every horizon_ - loop_
+  uint64_t horizon_ =
+      0;  ///< lengths [0, horizon_) are tabulated; from loop_ on they repeat every horizon_ - loop_
   uint64_t loop_ = 0;
-  std::vector<uint32_t> next_;  ///< [length][state]: smallest accepted length >= length, tabulated; kNoLength if none
+  std::vector<uint32_t>
+      next_;  ///< [length][state]: smallest accepted length >= length, tabulated; kNoLength if none
 };
 
 }  // namespace millrace::grammar

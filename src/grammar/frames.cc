@@ -9,15 +9,17 @@
 
 namespace millrace::grammar {
 
-// Record of an object: count, class of the key just read, packed string register inside a key, witnesses claimed,
-// then the words of the set of tracked keys, then hashes of remembered keys.
+// Record of an object: count, class of the key just read, packed string register inside a key, witnesses
+// claimed, then the words of the set of tracked keys, then hashes of remembered keys.
 class ObjectFrame {
  public:
   static constexpr size_t kCount = 0, kClass = 1, kKey = 2, kWitnesses = 3, kSeen = 4;
 
   ObjectFrame(const CompiledObject& o, std::span<const uint64_t> record)
       : o_(o), words_(record.begin(), record.end()) {}
-  static std::vector<uint64_t> initial(const CompiledObject& o) { return std::vector<uint64_t>(kSeen + o.words, 0); }
+  static std::vector<uint64_t> initial(const CompiledObject& o) {
+    return std::vector<uint64_t>(kSeen + o.words, 0);
+  }
 
   std::vector<uint64_t>& words() { return words_; }
   bool seen(uint32_t bit) const { return (words_[kSeen + (bit >> 6)] >> (bit & 63)) & 1; }
@@ -170,19 +172,22 @@ void Machine::step_object(const Item& item, const ProgramRule& rule, uint8_t byt
       }
       return;
     }
-    default: break;
+    default:
+      break;
   }
   if (at < kKey) return;
   uint32_t state = at - kKey;
   StringRegister r = StringRegister::unpack(f.words()[ObjectFrame::kKey]);
   const StringResult result = step_string(
-      *o.rule.keys, state, r, byte, [&](uint32_t t, uint64_t) { return f.alive(t); }, [](uint64_t) { return 0; },
+      *o.rule.keys, state, r, byte, [&](uint32_t t, uint64_t) { return f.alive(t); },
+      [](uint64_t) { return 0; },
       [&](uint32_t t, uint64_t) {
         return o.rule.accept_class[t] != kNone && f.class_allowed(o.rule.accept_class[t]);
       });
   if (result == StringResult::kInside) {
     f.words()[ObjectFrame::kKey] = r.pack();
-    if (string_phase::settled(r.phase) && o.free_string[state] != kNone) return enter_key_rest(item, rule, o, state, f.words());
+    if (string_phase::settled(r.phase) && o.free_string[state] != kNone)
+      return enter_key_rest(item, rule, o, state, f.words());
     emit(rule.start + kKey + state, item.node, intern_record(f.words()));
   } else if (result == StringResult::kClosed) {
     const uint32_t cls = o.rule.accept_class[state];
@@ -192,10 +197,10 @@ void Machine::step_object(const Item& item, const ProgramRule& rule, uint8_t byt
   }
 }
 
-// No tracked key can come any more: the rest of the key is read by a plain string frame, which then returns to the
-// place after the key.
-void Machine::enter_key_rest(const Item& item, const ProgramRule& rule, const CompiledObject& o, uint32_t state,
-                             const std::vector<uint64_t>& words) {
+// No tracked key can come any more: the rest of the key is read by a plain string frame, which then returns
+// to the place after the key.
+void Machine::enter_key_rest(const Item& item, const ProgramRule& rule, const CompiledObject& o,
+                             uint32_t state, const std::vector<uint64_t>& words) {
   ObjectFrame f(o, words);
   const uint64_t reg = f.words()[ObjectFrame::kKey];
   f.take(o.free_class[state]);
@@ -204,13 +209,15 @@ void Machine::enter_key_rest(const Item& item, const ProgramRule& rule, const Co
   emit(o.free_string[state], intern_node(callers), reg);
 }
 
-// Record of an array: index, contains counters, words of constants used, then (compared by text) the offset where the
-// current item starts and the sorted hashes of the items before.
+// Record of an array: index, contains counters, words of constants used, then (compared by text) the offset
+// where the current item starts and the sorted hashes of the items before.
 class ArrayFrame {
  public:
-  ArrayFrame(const ArrayRule& a, std::span<const uint64_t> record) : a_(a), words_(record.begin(), record.end()) {}
+  ArrayFrame(const ArrayRule& a, std::span<const uint64_t> record)
+      : a_(a), words_(record.begin(), record.end()) {}
   static std::vector<uint64_t> initial(const ArrayRule& a) {
-    return std::vector<uint64_t>(1 + a.contains.size() + (a.num_unique_bits + 63) / 64 + (a.unique_by_text ? 1 : 0), 0);
+    return std::vector<uint64_t>(
+        1 + a.contains.size() + (a.num_unique_bits + 63) / 64 + (a.unique_by_text ? 1 : 0), 0);
   }
   std::vector<uint64_t>& words() { return words_; }
   uint64_t index() const { return words_[0]; }
@@ -221,7 +228,9 @@ class ArrayFrame {
   const std::vector<ArrayChoice>& choices() const {
     return index() < a_.prefix.size() ? a_.prefix[index()] : a_.rest;
   }
-  bool used(const ArrayChoice& c) { return c.unique_bit != kNone && ((unique_word(c.unique_bit) >> (c.unique_bit & 63)) & 1); }
+  bool used(const ArrayChoice& c) {
+    return c.unique_bit != kNone && ((unique_word(c.unique_bit) >> (c.unique_bit & 63)) & 1);
+  }
 
   /// Moves past an item of choice `c`; false when the array could not be completed afterwards.
   bool take(const ArrayChoice& c) {
@@ -262,15 +271,19 @@ class ArrayFrame {
       if (missing == 0) continue;
       uint64_t chances = 0;
       const auto offers = [&](const std::vector<ArrayChoice>& list) {
-        return std::any_of(list.begin(), list.end(), [&](const ArrayChoice& c) { return (c.contains >> j) & 1; });
+        return std::any_of(list.begin(), list.end(),
+                           [&](const ArrayChoice& c) { return (c.contains >> j) & 1; });
       };
       for (uint64_t i = next; i < a_.prefix.size(); ++i) chances += offers(a_.prefix[i]);
       if (offers(a_.rest)) {
         const uint64_t past = std::max<uint64_t>(next, a_.prefix.size());
-        chances = a_.max_items == kUnlimited ? ~uint64_t{0} : chances + (a_.max_items - std::min<uint64_t>(past, a_.max_items));
+        chances = a_.max_items == kUnlimited
+                      ? ~uint64_t{0}
+                      : chances + (a_.max_items - std::min<uint64_t>(past, a_.max_items));
       }
       if (chances < missing) return false;
-      owed += missing;  // one item may pay several of them: this asks for too much room rather than too little
+      owed +=
+          missing;  // one item may pay several of them: this asks for too much room rather than too little
     }
     if (owed > room) return false;
     if (a_.unique && next < a_.min_items && a_.num_unique_bits > 0 && !a_.unique_by_text) {
@@ -317,16 +330,22 @@ void Machine::step_array(const Item& item, const ProgramRule& rule, uint8_t byte
     case kAfterItem:
     case kReturned:
       if (byte == ',' && f.another())
-        emit(rule.start + (at == kReturned ? kCheckComma : a.unique_by_text ? kCheckNext : kNext), item.node, item.reg);
-      if (byte == ']' && f.may_close()) emit(at == kReturned ? rule.start + kCheckClose : kDone, item.node, at == kReturned ? item.reg : 0);
+        emit(rule.start + (at == kReturned    ? kCheckComma
+                           : a.unique_by_text ? kCheckNext
+                                              : kNext),
+             item.node, item.reg);
+      if (byte == ']' && f.may_close())
+        emit(at == kReturned ? rule.start + kCheckClose : kDone, item.node, at == kReturned ? item.reg : 0);
       return;
-    default: return;
+    default:
+      return;
   }
 }
 
 uint64_t Machine::initial_register(uint32_t rule) {
   const ProgramRule& r = program_->rules[rule];
-  if (r.kind == ProgramRuleKind::kObject) return intern_record(ObjectFrame::initial(program_->objects[r.index]));
+  if (r.kind == ProgramRuleKind::kObject)
+    return intern_record(ObjectFrame::initial(program_->objects[r.index]));
   if (r.kind == ProgramRuleKind::kArray) return intern_record(ArrayFrame::initial(program_->arrays[r.index]));
   return 0;
 }
@@ -380,19 +399,20 @@ StateId Machine::resolve(StateId s, std::string_view text) {
     const size_t slot = f.start_slot();
     if (at == array_at::kCheckOpen || at == array_at::kCheckNext) {
       f.words()[slot] = text.size();
-      out.push_back({rule.start + (at == array_at::kCheckOpen ? array_at::kFirst : array_at::kNext), item.node,
-                     intern_record(f.words())});
+      out.push_back({rule.start + (at == array_at::kCheckOpen ? array_at::kFirst : array_at::kNext),
+                     item.node, intern_record(f.words())});
       continue;
     }
     const auto start = static_cast<size_t>(f.words()[slot]);
-    if (!insert_hash(f.words(), slot + 1, json_value_hash(text.substr(start, text.size() - 1 - start)))) continue;
+    if (!insert_hash(f.words(), slot + 1, json_value_hash(text.substr(start, text.size() - 1 - start))))
+      continue;
     if (at == array_at::kCheckClose) {
       out.push_back({kDone, item.node, 0});
       continue;
     }
     f.words()[slot] = text.size();
-    out.push_back({rule.start + (at == array_at::kCheckSpace ? array_at::kAfterItem : array_at::kNext), item.node,
-                   intern_record(f.words())});
+    out.push_back({rule.start + (at == array_at::kCheckSpace ? array_at::kAfterItem : array_at::kNext),
+                   item.node, intern_record(f.words())});
   }
   return intern_state(out);
 }

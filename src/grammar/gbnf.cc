@@ -15,7 +15,8 @@ class Parser {
     skip(true);
     while (more()) rule();
     for (const auto& [name, id] : ids_)
-      require(defined_[id], ErrorCode::kInvalidArgument, "the grammar uses rule '{}' but does not define it", name);
+      require(defined_[id], ErrorCode::kInvalidArgument, "the grammar uses rule '{}' but does not define it",
+              name);
     const auto root = ids_.find("root");
     require(root != ids_.end(), ErrorCode::kInvalidArgument, "the grammar defines no rule named 'root'");
     g_.root = root->second;
@@ -26,7 +27,8 @@ class Parser {
   [[noreturn]] void bad(std::string_view what) const {
     size_t line = 1, column = 1;
     for (size_t i = 0; i < at_ && i < text_.size(); ++i) (text_[i] == '\n') ? (++line, column = 1) : ++column;
-    fail(ErrorCode::kInvalidArgument, "the grammar is malformed at line {}, column {}: {}", line, column, what);
+    fail(ErrorCode::kInvalidArgument, "the grammar is malformed at line {}, column {}: {}", line, column,
+         what);
   }
   bool more() const { return at_ < text_.size(); }
   char peek() const { return more() ? text_[at_] : '\0'; }
@@ -204,7 +206,10 @@ class Parser {
       uint32_t v = 0;
       for (int i = 0; i < n; ++i) {
         const char h = peek();
-        const int d = h >= '0' && h <= '9' ? h - '0' : h >= 'a' && h <= 'f' ? h - 'a' + 10 : h >= 'A' && h <= 'F' ? h - 'A' + 10 : -1;
+        const int d = h >= '0' && h <= '9'   ? h - '0'
+                      : h >= 'a' && h <= 'f' ? h - 'a' + 10
+                      : h >= 'A' && h <= 'F' ? h - 'A' + 10
+                                             : -1;
         if (d < 0) bad("a hexadecimal digit was expected");
         v = v * 16 + static_cast<uint32_t>(d);
         ++at_;
@@ -213,14 +218,31 @@ class Parser {
       return v;
     };
     switch (c) {
-      case 'n': return '\n';
-      case 'r': return '\r';
-      case 't': return '\t';
-      case 'x': return hex(2);
-      case 'u': return hex(4);
-      case 'U': return hex(8);
-      case '"': case '\\': case '[': case ']': case '-': case '/': case '\'': case '^': case '.': return static_cast<uint32_t>(c);
-      default: --at_; bad("an escape that is not defined");
+      case 'n':
+        return '\n';
+      case 'r':
+        return '\r';
+      case 't':
+        return '\t';
+      case 'x':
+        return hex(2);
+      case 'u':
+        return hex(4);
+      case 'U':
+        return hex(8);
+      case '"':
+      case '\\':
+      case '[':
+      case ']':
+      case '-':
+      case '/':
+      case '\'':
+      case '^':
+      case '.':
+        return static_cast<uint32_t>(c);
+      default:
+        --at_;
+        bad("an escape that is not defined");
     }
   }
 

@@ -11,15 +11,14 @@
 namespace millrace::grammar {
 namespace {
 
-constexpr size_t kFewKeys = 300;       ///< finite languages of keys up to this size are listed
-constexpr size_t kFewValues = 256;     ///< the same for unique items
+constexpr size_t kFewKeys = 300;    ///< finite languages of keys up to this size are listed
+constexpr size_t kFewValues = 256;  ///< the same for unique items
 
 uint32_t clipped(uint64_t n) { return n >= kUnlimited ? kUnlimited : static_cast<uint32_t>(n); }
 
 class Emitter {
  public:
-  Emitter(ValueSets& sets, const JsonOptions& options, Budget& budget)
-      : sets_(sets), budget_(budget) {
+  Emitter(ValueSets& sets, const JsonOptions& options, Budget& budget) : sets_(sets), budget_(budget) {
     g_.whitespace = options.whitespace;
   }
 
@@ -69,12 +68,16 @@ class Emitter {
     for (const Shape& s : shapes) {
       budget_.tick(4);
       switch (s.type) {
-        case JsonType::kNull: list.push_back(g_.literal("null")); break;
+        case JsonType::kNull:
+          list.push_back(g_.literal("null"));
+          break;
         case JsonType::kBoolean:
           if (s.booleans & 2) list.push_back(g_.literal("true"));
           if (s.booleans & 1) list.push_back(g_.literal("false"));
           break;
-        case JsonType::kNumber: list.push_back(number(*s.set.sure)); break;
+        case JsonType::kNumber:
+          list.push_back(number(*s.set.sure));
+          break;
         default: {
           const Rule made = frame_rule(s);
           g_.rules.push_back(made);
@@ -96,7 +99,8 @@ class Emitter {
     switch (s.type) {
       case JsonType::kString: {
         r.kind = RuleKind::kString;
-        const std::string key = fmt::format("{},{},{}", static_cast<const void*>(s.set.sure.get()), s.min, s.max);
+        const std::string key =
+            fmt::format("{},{},{}", static_cast<const void*>(s.set.sure.get()), s.min, s.max);
         const auto [it, fresh] = strings_.try_emplace(key, static_cast<uint32_t>(g_.strings.size()));
         if (fresh) g_.strings.push_back({s.set.sure, s.min, s.max});
         r.index = it->second;
@@ -117,8 +121,8 @@ class Emitter {
     return r;
   }
 
-  // A number automaton becomes right-linear rules; lowering makes one automaton of the acyclic parts and calls of the
-  // rest, so the automaton is handed over whole instead.
+  // A number automaton becomes right-linear rules; lowering makes one automaton of the acyclic parts and
+  // calls of the rest, so the automaton is handed over whole instead.
   ExprId number(const Dfa& dfa) {
     const auto it = numbers_.find(&dfa);
     if (it != numbers_.end()) return g_.rule_ref(it->second);
@@ -139,9 +143,9 @@ class Emitter {
     Dfa dfa;
     std::vector<uint32_t> accept_class;
     struct Signature {
-      std::string name;                ///< of a listed key
+      std::string name;  ///< of a listed key
       bool listed = false;
-      std::vector<uint8_t> matches;    ///< by test: 0 surely not, 1 maybe, 2 surely
+      std::vector<uint8_t> matches;  ///< by test: 0 surely not, 1 maybe, 2 surely
     };
     std::vector<Signature> classes;
   };
@@ -263,7 +267,8 @@ class Emitter {
     std::vector<KeyTest> tests;
     const auto test_of = [&](const KeyTest& t) {
       for (size_t i = 0; i < tests.size(); ++i)
-        if (!t.source.empty() ? tests[i].source == t.source : tests[i].names.sure == t.names.sure && tests[i].names.maybe == t.names.maybe)
+        if (!t.source.empty() ? tests[i].source == t.source
+                              : tests[i].names.sure == t.names.sure && tests[i].names.maybe == t.names.maybe)
           return i;
       tests.push_back(t);
       return tests.size() - 1;
@@ -355,7 +360,8 @@ class Emitter {
           all |= uint64_t{1} << w;
           all_value = sets_.both(all_value, shape.witnesses[w].value);
         }
-        if (std::popcount(all) > 1 && all_value != ValueSets::kNothing) k.claims.push_back({rule_of(all_value), all});
+        if (std::popcount(all) > 1 && all_value != ValueSets::kNothing)
+          k.claims.push_back({rule_of(all_value), all});
       }
       o.classes.push_back(std::move(k));
     }
@@ -363,7 +369,8 @@ class Emitter {
       o.required.push_back(bit_of[r]);
     }
     for (const auto& [from, to] : shape.implies) o.implies.push_back({bit_of[from], bit_of[to]});
-    // A listed key that the key automaton never accepts (propertyNames forbids it) has no class: it is unusable.
+    // A listed key that the key automaton never accepts (propertyNames forbids it) has no class: it is
+    // unusable.
     std::vector<uint8_t> has_class(names.size(), 0);
     for (const KeyClass& k : o.classes)
       if (k.tracked) has_class[k.bit] = 1;
@@ -413,10 +420,11 @@ class Emitter {
     return static_cast<uint32_t>(g_.arrays.size() - 1);
   }
 
-  std::vector<ArrayChoice> choices(const ArrayShape& shape, const std::vector<ContainsRule>& contains, size_t index,
-                                   ArrayRule& a) {
+  std::vector<ArrayChoice> choices(const ArrayShape& shape, const std::vector<ContainsRule>& contains,
+                                   size_t index, ArrayRule& a) {
     SetId item = ValueSets::kEverything;
-    for (const ArrayGroup& g : shape.groups) item = sets_.both(item, index < g.prefix.size() ? g.prefix[index] : g.rest);
+    for (const ArrayGroup& g : shape.groups)
+      item = sets_.both(item, index < g.prefix.size() ? g.prefix[index] : g.rest);
     std::vector<std::pair<SetId, uint32_t>> sets{{item, 0}};
     for (size_t j = 0; j < contains.size(); ++j) {
       const ContainsRule& c = contains[j];
@@ -441,7 +449,8 @@ class Emitter {
     return out;
   }
 
-  // With uniqueItems, values that are few are separate choices, each usable once; the others are remembered by value.
+  // With uniqueItems, values that are few are separate choices, each usable once; the others are remembered
+  // by value.
   void unique_choices(SetId set, uint32_t bits, ArrayRule& a, std::vector<ArrayChoice>& out) {
     Shapes others;
     const Shapes shapes = sets_.expand(set);

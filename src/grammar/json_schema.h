@@ -1,5 +1,5 @@
-// JSON Schema (draft 2020-12 and 7; 4, 6 and 2019-09 as far as they agree) to a grammar. What each keyword means here,
-// and what is refused: docs/grammar.md.
+// JSON Schema (draft 2020-12 and 7; 4, 6 and 2019-09 as far as they agree) to a grammar. What each keyword
+// means here, and what is refused: docs/grammar.md.
 #pragma once
 
 #include <string_view>
@@ -12,8 +12,8 @@ struct JsonOptions {
   Whitespace whitespace = Whitespace::kFlexible;
 };
 
-/// Errors: kInvalidArgument (malformed or unsatisfiable schema), kUnsupported (a keyword that cannot be enforced, named
-/// with its JSON pointer), kLimitExceeded.
+/// Errors: kInvalidArgument (malformed or unsatisfiable schema), kUnsupported (a keyword that cannot be
+/// enforced, named with its JSON pointer), kLimitExceeded.
 Grammar json_schema_grammar(std::string_view schema, const JsonOptions& options, Budget& budget);
 
 /// Any JSON value, or (objects_only) any JSON object.

@@ -15,7 +15,8 @@ class Parser {
     skip_blank();
     while (more()) statement();
     for (const auto& [name, id] : ids_)
-      require(defined_[id], ErrorCode::kInvalidArgument, "the grammar uses '{}' but does not define it", name);
+      require(defined_[id], ErrorCode::kInvalidArgument, "the grammar uses '{}' but does not define it",
+              name);
     const auto start = ids_.find("start");
     require(start != ids_.end(), ErrorCode::kInvalidArgument, "the grammar defines no rule named 'start'");
     g_.root = start->second;
@@ -27,7 +28,8 @@ class Parser {
   [[noreturn]] void bad(std::string_view what) const {
     size_t line = 1, column = 1;
     for (size_t i = 0; i < at_ && i < text_.size(); ++i) (text_[i] == '\n') ? (++line, column = 1) : ++column;
-    fail(ErrorCode::kInvalidArgument, "the grammar is malformed at line {}, column {}: {}", line, column, what);
+    fail(ErrorCode::kInvalidArgument, "the grammar is malformed at line {}, column {}: {}", line, column,
+         what);
   }
   bool more() const { return at_ < text_.size(); }
   char peek(size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
@@ -208,7 +210,8 @@ class Parser {
     while (peek() >= '0' && peek() <= '9') {
       v = v * 10 + static_cast<uint64_t>(peek() - '0');
       ++at_;
-      require(v < 0x7fffffff, ErrorCode::kLimitExceeded, "the grammar repeats more than 2147483646 times (limit on size)");
+      require(v < 0x7fffffff, ErrorCode::kLimitExceeded,
+              "the grammar repeats more than 2147483646 times (limit on size)");
     }
     if (at_ == start) bad("a number was expected");
     return static_cast<uint32_t>(v);
@@ -229,14 +232,32 @@ class Parser {
       const char c = peek();
       ++at_;
       switch (c) {
-        case 'n': out.push_back('\n'); break;
-        case 't': out.push_back('\t'); break;
-        case 'r': out.push_back('\r'); break;
-        case 'f': out.push_back('\f'); break;
-        case '"': case '\\': case '/': case '\'': out.push_back(static_cast<char32_t>(c)); break;
-        case 'x': out.push_back(hex(2)); break;
-        case 'u': out.push_back(hex(4)); break;
-        default: bad("an escape that is not defined");
+        case 'n':
+          out.push_back('\n');
+          break;
+        case 't':
+          out.push_back('\t');
+          break;
+        case 'r':
+          out.push_back('\r');
+          break;
+        case 'f':
+          out.push_back('\f');
+          break;
+        case '"':
+        case '\\':
+        case '/':
+        case '\'':
+          out.push_back(static_cast<char32_t>(c));
+          break;
+        case 'x':
+          out.push_back(hex(2));
+          break;
+        case 'u':
+          out.push_back(hex(4));
+          break;
+        default:
+          bad("an escape that is not defined");
       }
     }
     ++at_;
@@ -247,7 +268,10 @@ class Parser {
     uint32_t v = 0;
     for (int i = 0; i < n; ++i, ++at_) {
       const char h = peek();
-      const int d = h >= '0' && h <= '9' ? h - '0' : h >= 'a' && h <= 'f' ? h - 'a' + 10 : h >= 'A' && h <= 'F' ? h - 'A' + 10 : -1;
+      const int d = h >= '0' && h <= '9'   ? h - '0'
+                    : h >= 'a' && h <= 'f' ? h - 'a' + 10
+                    : h >= 'A' && h <= 'F' ? h - 'A' + 10
+                                           : -1;
       if (d < 0) bad("a hexadecimal digit was expected");
       v = v * 16 + static_cast<uint32_t>(d);
     }
@@ -262,7 +286,8 @@ class Parser {
       skip_line();
       if (peek() != '"') bad("the end of a range was expected");
       const std::u32string last = quoted();
-      if (first.size() != 1 || last.size() != 1 || last[0] < first[0]) bad("a range goes from one character to a later one");
+      if (first.size() != 1 || last.size() != 1 || last[0] < first[0])
+        bad("a range goes from one character to a later one");
       return separate(g_.char_class(CodepointSet(first[0], last[0])));
     }
     if (peek() == 'i' && !name_start(peek(1))) {
@@ -292,16 +317,19 @@ class Parser {
       pattern += text_[at_++];
     }
     ++at_;
-    while (peek() == 'i' || peek() == 's' || peek() == 'm' || peek() == 'u' || peek() == 'x' || peek() == 'l') {
+    while (peek() == 'i' || peek() == 's' || peek() == 'm' || peek() == 'u' || peek() == 'x' ||
+           peek() == 'l') {
       if (peek() == 'i') {
         pattern = "(?i)" + pattern;
       } else if (peek() != 'u') {
-        fail(ErrorCode::kUnsupported, "the grammar uses the regular expression flag '{}', which is not supported", peek());
+        fail(ErrorCode::kUnsupported,
+             "the grammar uses the regular expression flag '{}', which is not supported", peek());
       }
       ++at_;
     }
     const ParsedRegex r = parse_regex(g_, pattern, RegexDialect::kText, budget_);
-    require(r.lookaheads.empty(), ErrorCode::kUnsupported, "the grammar uses a look-ahead in a terminal, which cannot be enforced");
+    require(r.lookaheads.empty(), ErrorCode::kUnsupported,
+            "the grammar uses a look-ahead in a terminal, which cannot be enforced");
     return r.expr;
   }
 

@@ -14,12 +14,13 @@ struct Limits {
   size_t depth = 400;                     ///< nesting of groups, or of schemas within schemas
   size_t rules = 100'000;                 ///< rules after lowering
   size_t states = 400'000;                ///< automaton states, all rules together
-  size_t alternatives = 1024;             ///< shapes of one schema after allOf/anyOf/oneOf/not are multiplied out
-  size_t memory_bytes = size_t{48} << 20; ///< estimate of what the compiler and its result hold
-  double seconds = 0.9;                   ///< time of one compilation
+  size_t alternatives = 1024;  ///< shapes of one schema after allOf/anyOf/oneOf/not are multiplied out
+  size_t memory_bytes = size_t{48} << 20;  ///< estimate of what the compiler and its result hold
+  double seconds = 0.9;                    ///< time of one compilation
 };
 
-/// Watches time, cancellation and work of one compilation. Its errors name the limit. Not shared between threads.
+/// Watches time, cancellation and work of one compilation. Its errors name the limit. Not shared between
+/// threads.
 class Budget {
  public:
   explicit Budget(const Limits& limits = {}, const std::atomic<bool>* cancel = nullptr)
@@ -46,8 +47,8 @@ class Budget {
   }
   void release_memory(size_t bytes) { memory_ -= bytes < memory_ ? bytes : memory_; }
   void check_depth(size_t depth) const {
-    require(depth <= limits_.depth, ErrorCode::kLimitExceeded, "the grammar nests deeper than {} levels (limit on depth)",
-            limits_.depth);
+    require(depth <= limits_.depth, ErrorCode::kLimitExceeded,
+            "the grammar nests deeper than {} levels (limit on depth)", limits_.depth);
   }
   void check_source(size_t bytes) const {
     require(bytes <= limits_.source_bytes, ErrorCode::kLimitExceeded,

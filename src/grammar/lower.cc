@@ -1,5 +1,5 @@
-// Grammar to program. Each step is a pass over the rules; none recurses along the grammar, so that chains of thousands
-// of rules cost stack nowhere.
+// Grammar to program. Each step is a pass over the rules; none recurses along the grammar, so that chains of
+// thousands of rules cost stack nowhere.
 
 #include <algorithm>
 #include <deque>
@@ -14,7 +14,8 @@ namespace {
 constexpr uint32_t kInlineStates = 96, kInlineEdges = 512;
 
 /// Strongly connected components, callees before callers (Tarjan, with an explicit stack).
-std::vector<uint32_t> components(const std::vector<std::vector<uint32_t>>& out, std::vector<uint32_t>& order) {
+std::vector<uint32_t> components(const std::vector<std::vector<uint32_t>>& out,
+                                 std::vector<uint32_t>& order) {
   const auto n = static_cast<uint32_t>(out.size());
   std::vector<uint32_t> component(n, kNone), low(n, 0), number(n, 0), stack;
   std::vector<std::pair<uint32_t, size_t>> frames;
@@ -69,7 +70,8 @@ class Lowering {
     const Usable usable = find_usable(g_, budget_);
     usable_ = usable.usable;
     nullable_ = usable.nullable;
-    require(usable_[g_.root] || nullable_[g_.root], ErrorCode::kInvalidArgument, "the grammar matches no text at all");
+    require(usable_[g_.root] || nullable_[g_.root], ErrorCode::kInvalidArgument,
+            "the grammar matches no text at all");
     prune_members(g_, usable_);
     order_rules();
     build_automata();
@@ -92,8 +94,12 @@ class Lowering {
       Expr& e = g_.exprs[id];
       uint64_t s = 1;
       switch (e.kind) {
-        case ExprKind::kClass: s = 2 + 2 * g_.classes[e.index].ranges().size(); break;
-        case ExprKind::kLiteral: s = g_.literals[e.index].size(); break;
+        case ExprKind::kClass:
+          s = 2 + 2 * g_.classes[e.index].ranges().size();
+          break;
+        case ExprKind::kLiteral:
+          s = g_.literals[e.index].size();
+          break;
         case ExprKind::kSequence:
         case ExprKind::kChoice:
           for (ExprId c : e.children) s += size[c];
@@ -101,7 +107,8 @@ class Lowering {
         case ExprKind::kRepeat: {
           const uint64_t copies = e.max == kUnlimited ? uint64_t{e.min} + 1 : e.max;
           const uint64_t one = size[e.children[0]] + 1;
-          if (copies > 1 && (copies > 2 || e.min != 0 || e.max != kUnlimited) && one * copies > kRepeatCopyStates) {
+          if (copies > 1 && (copies > 2 || e.min != 0 || e.max != kUnlimited) &&
+              one * copies > kRepeatCopyStates) {
             const RuleId body = g_.add_rule("(round)", e.children[0]);
             const RuleId counted = g_.add_rule("(repeat)", id);
             counted_[counted] = {e.min, e.max, body};
@@ -113,12 +120,14 @@ class Lowering {
           }
           break;
         }
-        default: break;
+        default:
+          break;
       }
       size[id] = std::min<uint64_t>(s, 1u << 30);
     }
     require(g_.rules.size() <= budget_.limits().rules, ErrorCode::kLimitExceeded,
-            "the grammar has {} rules, more than {} (limit on rules)", g_.rules.size(), budget_.limits().rules);
+            "the grammar has {} rules, more than {} (limit on rules)", g_.rules.size(),
+            budget_.limits().rules);
     g_.counted.clear();
     g_.counted.resize(g_.rules.size());
     for (const auto& [rule, c] : counted_) g_.counted[rule] = {true, c.min, c.max, c.body};
@@ -168,7 +177,8 @@ class Lowering {
         const uint32_t base = nfa.size();
         for (uint32_t s = 0; s < d->size(); ++s) nfa.add_state();
         for (uint32_t s = 0; s < d->size(); ++s) {
-          for (const auto& e : d->out(s)) nfa.add_edge(base + s, Nfa::Kind::kRange, e.lo, e.hi, base + e.target);
+          for (const auto& e : d->out(s))
+            nfa.add_edge(base + s, Nfa::Kind::kRange, e.lo, e.hi, base + e.target);
           if (d->accept[s]) nfa.epsilon(base + s, nfa.final);
         }
         budget_.add_memory(d->size() * 8 + d->edges.size() * sizeof(Nfa::Edge));
@@ -190,7 +200,8 @@ class Lowering {
   }
 
   // Calls that a rule can make before consuming anything, as (callee, state after).
-  void left_calls(const Nfa& nfa, std::vector<std::pair<RuleId, uint32_t>>& calls, std::vector<uint32_t>& closure) {
+  void left_calls(const Nfa& nfa, std::vector<std::pair<RuleId, uint32_t>>& calls,
+                  std::vector<uint32_t>& closure) {
     closure.assign(1, nfa.start);
     std::vector<uint8_t> seen(nfa.size(), 0);
     seen[nfa.start] = 1;
@@ -208,8 +219,8 @@ class Lowering {
   }
 
   // Within a group of rules that begin with one another, a match of A is: some rule of the group that begins
-  // otherwise, then up the chain of callers until A. In automata: all rules' states side by side, entered at every
-  // rule's other beginnings; the end of a rule leads to where its callers at the left go on.
+  // otherwise, then up the chain of callers until A. In automata: all rules' states side by side, entered at
+  // every rule's other beginnings; the end of a rule leads to where its callers at the left go on.
   void remove_left_recursion() {
     const size_t n = g_.rules.size();
     std::vector<std::vector<uint32_t>> left(n);
@@ -233,7 +244,8 @@ class Lowering {
     for (const auto& [id, group] : groups) {
       for (RuleId r : group)
         require(!g_.counted[r].is, ErrorCode::kUnsupported,
-                "a repetition with bounds begins with itself (left recursion through rule '{}')", g_.rules[r].name);
+                "a repetition with bounds begins with itself (left recursion through rule '{}')",
+                g_.rules[r].name);
       for (RuleId entry : group) replaced.push_back({entry, unfold(group, entry, component, calls)});
     }
     for (auto& [rule, nfa] : replaced) nfas_[rule] = std::move(nfa);
@@ -268,7 +280,8 @@ class Lowering {
             out.add_edge(out.start, edge.kind, edge.lo, edge.hi, base[b] + edge.target);
         }
       for (const auto& [callee, target] : calls[b])
-        if (component[callee] == component[b]) out.epsilon(base[callee] + nfas_[callee].final, base[b] + target);
+        if (component[callee] == component[b])
+          out.epsilon(base[callee] + nfas_[callee].final, base[b] + target);
     }
     out.final = base[entry] + nfas_[entry].final;
     return out;
@@ -345,13 +358,14 @@ void Lowering::emit_automaton(RuleId r, ProgramRule& rule) {
     for (const auto& e : a.out(s))
       program_->edges.push_back(
           {static_cast<uint8_t>(e.lo), static_cast<uint8_t>(e.hi), false, rule.start + e.target});
-    for (const auto& c : a.out_calls(s)) program_->calls.push_back({id_of(c.rule), false, rule.start + c.target});
+    for (const auto& c : a.out_calls(s))
+      program_->calls.push_back({id_of(c.rule), false, rule.start + c.target});
     add_position(a.accept[s], false, false);
   }
 }
 
-// A body that no match of it is a prefix of another's is copied into the loop: its accepting edges count. Any other
-// body is called, so that where a round ends may stay open.
+// A body that no match of it is a prefix of another's is copied into the loop: its accepting edges count. Any
+// other body is called, so that where a round ends may stay open.
 void Lowering::emit_counted(RuleId r, ProgramRule& rule) {
   const auto& c = g_.counted[r];
   rule.counted = true;
@@ -407,8 +421,8 @@ void Lowering::emit_string(uint32_t index, ProgramRule& rule) {
   for (uint32_t i = 0; i < s.dfa->size(); ++i) add_position(false, false, false);
 }
 
-// The string rule that reads the rest of an untracked key once no tracked key can come of it any more. Sharing one
-// rule lets all objects share its masks.
+// The string rule that reads the rest of an untracked key once no tracked key can come of it any more.
+// Sharing one rule lets all objects share its masks.
 uint32_t Lowering::key_rest_rule(const ObjectRule& object, uint32_t cls) {
   ProgramRule rule;
   rule.name = "(key)";
@@ -518,14 +532,16 @@ void Lowering::emit_object(RuleId r, ProgramRule& rule) {
   for (uint32_t s = 0; s < states; ++s) {
     bool tracked = false;
     for (uint32_t w = 0; w < c.words; ++w) tracked |= c.reach_tracked[size_t{s} * c.words + w] != 0;
-    if (tracked || !c.reach_untracked[s] || std::popcount(classes_of[s]) != 1 || (classes_of[s] >> 63)) continue;
+    if (tracked || !c.reach_untracked[s] || std::popcount(classes_of[s]) != 1 || (classes_of[s] >> 63))
+      continue;
     const auto cls = static_cast<uint32_t>(std::countr_zero(classes_of[s]));
     if (o.classes[cls].tracked) continue;
     const auto list = o.keys->out(s);
-    const bool universal = o.accept_class[s] == cls && list.size() >= 1 &&
-                           std::all_of(list.begin(), list.end(), [&](const Dfa::Edge& e) { return e.target == s; }) &&
-                           list.front().lo == 0 && list.back().hi >= kMaxCodepoint &&
-                           (list.size() == 1 || (list.size() == 2 && list[0].hi >= 0xd7ff && list[1].lo <= 0xe000));
+    const bool universal =
+        o.accept_class[s] == cls && list.size() >= 1 &&
+        std::all_of(list.begin(), list.end(), [&](const Dfa::Edge& e) { return e.target == s; }) &&
+        list.front().lo == 0 && list.back().hi >= kMaxCodepoint &&
+        (list.size() == 1 || (list.size() == 2 && list[0].hi >= 0xd7ff && list[1].lo <= 0xe000));
     c.free_class[s] = cls;
     if (universal) {
       c.free_string[s] = program_->rules[free_string_rule_].start;
@@ -582,8 +598,8 @@ void Lowering::emit() {
   for (RuleId r = 0; r < g_.rules.size(); ++r)
     if (needed_[r]) program_id_[r] = next++;
   p.rules.resize(next);
-  // Rules get their positions in an order of their own; each writes its place in p.rules at the end, because helper
-  // rules may be appended meanwhile.
+  // Rules get their positions in an order of their own; each writes its place in p.rules at the end, because
+  // helper rules may be appended meanwhile.
   auto place = [&](uint32_t id, ProgramRule&& rule) {
     for (Position q = rule.start; q < rule.start + rule.positions; ++q) p.rule_of[q] = id;
     p.rules[id] = std::move(rule);
@@ -604,26 +620,37 @@ void Lowering::emit() {
     ProgramRule rule;
     rule.name = g_.rules[r].name;
     switch (g_.rules[r].kind) {
-      case RuleKind::kExpr: g_.counted[r].is ? emit_counted(r, rule) : emit_automaton(r, rule); break;
-      case RuleKind::kString: emit_string(g_.rules[r].index, rule); break;
-      case RuleKind::kObject: emit_object(r, rule); break;
-      case RuleKind::kArray: emit_array(r, rule); break;
+      case RuleKind::kExpr:
+        g_.counted[r].is ? emit_counted(r, rule) : emit_automaton(r, rule);
+        break;
+      case RuleKind::kString:
+        emit_string(g_.rules[r].index, rule);
+        break;
+      case RuleKind::kObject:
+        emit_object(r, rule);
+        break;
+      case RuleKind::kArray:
+        emit_array(r, rule);
+        break;
     }
     place(program_id_[r], std::move(rule));
   }
   // Helper rules appended by objects took positions while "the last rule" was not yet known to them.
   for (uint32_t id = 0; id < p.rules.size(); ++id)
-    for (Position q = p.rules[id].start; q < p.rules[id].start + p.rules[id].positions; ++q) p.rule_of[q] = id;
+    for (Position q = p.rules[id].start; q < p.rules[id].start + p.rules[id].positions; ++q)
+      p.rule_of[q] = id;
   p.root = id_of(g_.root);
   p.root_nullable = nullable_[g_.root];
   rank_rules();
   compute_first();
   compute_follow();
-  p.bytes = p.edges.size() * sizeof(ByteEdge) + p.calls.size() * sizeof(CallEdge) + p.rules.size() * sizeof(ProgramRule) +
-            p.num_positions() * 16;
-  for (const auto& s : p.strings) p.bytes += s.dfa->edges.size() * sizeof(Dfa::Edge) + s.dfa->size() * 8 + s.lengths->bytes();
+  p.bytes = p.edges.size() * sizeof(ByteEdge) + p.calls.size() * sizeof(CallEdge) +
+            p.rules.size() * sizeof(ProgramRule) + p.num_positions() * 16;
+  for (const auto& s : p.strings)
+    p.bytes += s.dfa->edges.size() * sizeof(Dfa::Edge) + s.dfa->size() * 8 + s.lengths->bytes();
   for (const auto& o : p.objects)
-    p.bytes += o.reach_tracked.size() * 8 + o.rule.keys->edges.size() * sizeof(Dfa::Edge) + o.rule.keys->size() * 20;
+    p.bytes +=
+        o.reach_tracked.size() * 8 + o.rule.keys->edges.size() * sizeof(Dfa::Edge) + o.rule.keys->size() * 20;
 }
 
 void Lowering::rank_rules() {
@@ -641,26 +668,35 @@ void Lowering::rank_rules() {
   for (uint32_t r = 0; r < p.rules.size(); ++r)
     require(members[component[r]] == 1, ErrorCode::kUnsupported,
             "rule '{}' begins with itself through a bounded repetition", p.rules[r].name);
-  for (uint32_t i = 0; i < order.size(); ++i) p.rules[order[i]].rank = static_cast<uint32_t>(order.size()) - i;
+  for (uint32_t i = 0; i < order.size(); ++i)
+    p.rules[order[i]].rank = static_cast<uint32_t>(order.size()) - i;
 }
 
 void Lowering::compute_first() {
   Program& p = *program_;
   std::vector<uint32_t> by_rank(p.rules.size());
   for (uint32_t r = 0; r < p.rules.size(); ++r) by_rank[r] = r;
-  std::sort(by_rank.begin(), by_rank.end(), [&](uint32_t a, uint32_t b) { return p.rules[a].rank > p.rules[b].rank; });
+  std::sort(by_rank.begin(), by_rank.end(),
+            [&](uint32_t a, uint32_t b) { return p.rules[a].rank > p.rules[b].rank; });
   for (uint32_t r : by_rank) {
     ProgramRule& rule = p.rules[r];
     switch (rule.kind) {
-      case ProgramRuleKind::kString: rule.first.set('"'); break;
-      case ProgramRuleKind::kObject: rule.first.set('{'); break;
-      case ProgramRuleKind::kArray: rule.first.set('['); break;
+      case ProgramRuleKind::kString:
+        rule.first.set('"');
+        break;
+      case ProgramRuleKind::kObject:
+        rule.first.set('{');
+        break;
+      case ProgramRuleKind::kArray:
+        rule.first.set('[');
+        break;
       case ProgramRuleKind::kAutomaton: {
         if (rule.positions == 0 || r == 0) break;
         const Position q = rule.start;
         for (uint32_t e = p.edge_first[q]; e < p.edge_first[q + 1]; ++e)
           rule.first.set_range(p.edges[e].lo, p.edges[e].hi);
-        for (uint32_t c = p.call_first[q]; c < p.call_first[q + 1]; ++c) rule.first |= p.rules[p.calls[c].rule].first;
+        for (uint32_t c = p.call_first[q]; c < p.call_first[q + 1]; ++c)
+          rule.first |= p.rules[p.calls[c].rule].first;
         budget_.tick(p.call_first[q + 1] - p.call_first[q]);
         break;
       }
@@ -700,7 +736,8 @@ void Lowering::compute_follow() {
           const Position t = p.calls[c].target;
           for (uint32_t e = p.edge_first[t]; e < p.edge_first[t + 1]; ++e)
             callee.follow.set_range(p.edges[e].lo, p.edges[e].hi);
-          for (uint32_t d = p.call_first[t]; d < p.call_first[t + 1]; ++d) callee.follow |= p.rules[p.calls[d].rule].first;
+          for (uint32_t d = p.call_first[t]; d < p.call_first[t + 1]; ++d)
+            callee.follow |= p.rules[p.calls[d].rule].first;
           if (p.accept[t]) passes_to[r].push_back(p.calls[c].rule);
           budget_.tick();
         }

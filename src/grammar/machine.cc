@@ -90,7 +90,8 @@ NodeId Machine::intern_node(std::vector<Item>& callers) {
   for (const Item& i : callers) h = mix_hash(h, item_hash(i));
   for (auto [it, end] = node_index_.equal_range(h); it != end; ++it) {
     const Node& n = nodes_[it->second];
-    if (n.count == callers.size() && std::equal(callers.begin(), callers.end(), node_items_.begin() + n.first))
+    if (n.count == callers.size() &&
+        std::equal(callers.begin(), callers.end(), node_items_.begin() + n.first))
       return it->second;
   }
   const auto id = static_cast<NodeId>(nodes_.size());
@@ -104,7 +105,8 @@ StateId Machine::intern_state(std::vector<Item>& items) {
   normalise(items);
   if (items.empty()) return kDeadState;
   uint64_t h = 0x71;
-  for (const Item& i : items) h += item_hash(i) * 0x9e3779b97f4a7c15ULL;  // order depends on node numbers: sum
+  for (const Item& i : items)
+    h += item_hash(i) * 0x9e3779b97f4a7c15ULL;  // order depends on node numbers: sum
   h = mix_hash(h, items.size());
   for (auto [it, end] = state_index_.equal_range(h); it != end; ++it) {
     const State& s = states_[it->second];
@@ -189,8 +191,8 @@ StateId Machine::compute_step(StateId state, uint8_t byte) {
   bool escaped = false;
   const State s = states_[state];
   for (uint32_t i = 0; i < s.count; ++i) active_.push_back(state_items_[s.first + i]);
-  // Returns first: the items given plus every frame they fall back to. A set guards against shared callers once the
-  // list is long.
+  // Returns first: the items given plus every frame they fall back to. A set guards against shared callers
+  // once the list is long.
   std::set<Item> seen;
   for (size_t i = 0; i < active_.size(); ++i) {
     const Item item = active_[i];
@@ -227,10 +229,14 @@ StateId Machine::compute_step(StateId state, uint8_t byte) {
 void Machine::step_item(const Item& item, uint8_t byte) {
   const ProgramRule& rule = program_->rules[program_->rule_of[item.position]];
   switch (rule.kind) {
-    case ProgramRuleKind::kAutomaton: return step_automaton(item, byte);
-    case ProgramRuleKind::kString: return step_string_item(item, byte);
-    case ProgramRuleKind::kObject: return step_object(item, rule, byte);
-    case ProgramRuleKind::kArray: return step_array(item, rule, byte);
+    case ProgramRuleKind::kAutomaton:
+      return step_automaton(item, byte);
+    case ProgramRuleKind::kString:
+      return step_string_item(item, byte);
+    case ProgramRuleKind::kObject:
+      return step_object(item, rule, byte);
+    case ProgramRuleKind::kArray:
+      return step_array(item, rule, byte);
   }
 }
 
@@ -246,7 +252,8 @@ void Machine::step_automaton(const Item& item, uint8_t byte) {
   };
   for (uint32_t e = p.edge_first[q]; e < p.edge_first[q + 1]; ++e)
     if (p.edges[e].lo <= byte && byte <= p.edges[e].hi)
-      emit(p.only_returns[p.edges[e].target] ? kDone : p.edges[e].target, item.node, counted(p.edges[e].counts));
+      emit(p.only_returns[p.edges[e].target] ? kDone : p.edges[e].target, item.node,
+           counted(p.edges[e].counts));
   for (uint32_t c = p.call_first[q]; c < p.call_first[q + 1]; ++c)
     if (p.rules[p.calls[c].rule].first.test(byte)) {
       const Position t = p.calls[c].target;
@@ -299,8 +306,8 @@ void Machine::add_call(uint32_t rule, const Item& caller) {
     ++num_pending_;
   }
   std::vector<Item>& callers = pending_[it->second].callers;
-  // A caller with nothing left to do is skipped: its own callers are returned to. So right recursion keeps the stack
-  // flat.
+  // A caller with nothing left to do is skipped: its own callers are returned to. So right recursion keeps
+  // the stack flat.
   if (caller.position == kDone && caller.node > kUnknown) {
     const Node n = nodes_[caller.node];
     for (uint32_t k = 0; k < n.count; ++k) callers.push_back(node_items_[n.first + k]);
@@ -338,7 +345,8 @@ bool Machine::can_end(StateId s) {
     if (i.node == kBottom) return true;
     const Node& n = nodes_[i.node];
     for (uint32_t k = 0; k < n.count; ++k)
-      if (n.count == 1 || seen.insert(node_items_[n.first + k]).second) work.push_back(node_items_[n.first + k]);
+      if (n.count == 1 || seen.insert(node_items_[n.first + k]).second)
+        work.push_back(node_items_[n.first + k]);
   }
   return false;
 }
@@ -376,7 +384,9 @@ ByteSet Machine::candidates(StateId s) {
           set.set_range(0, 255);
         }
         break;
-      default: set.set_range(0, 255); break;
+      default:
+        set.set_range(0, 255);
+        break;
     }
   }
   return set;
@@ -430,33 +440,36 @@ const Machine::Loops* Machine::loops(StateId s) {
   Loops l;
   for (unsigned b = 0; b < 128; ++b)
     if (step(s, static_cast<uint8_t>(b)) == s) l.ascii[b >> 6] |= uint64_t{1} << (b & 63);
-  // Every well-formed character beyond ASCII must lead back. The decoder shares states between lead bytes, so that
-  // this takes a few hundred steps where it holds, and fails early elsewhere.
+  // Every well-formed character beyond ASCII must lead back. The decoder shares states between lead bytes, so
+  // that this takes a few hundred steps where it holds, and fails early elsewhere.
   const auto all = [&](StateId from, unsigned lo, unsigned hi, StateId& to) {
     to = step(from, static_cast<uint8_t>(lo));
     for (unsigned b = lo; b <= hi; ++b)
       if (step(from, static_cast<uint8_t>(b)) != to) return false;
     return to != kDeadState;
   };
-  const auto chain = [&](unsigned lead_lo, unsigned lead_hi, unsigned second_lo, unsigned second_hi, int more) {
+  const auto chain = [&](unsigned lead_lo, unsigned lead_hi, unsigned second_lo, unsigned second_hi,
+                         int more) {
     StateId t;
     if (!all(s, lead_lo, lead_hi, t) || !all(t, second_lo, second_hi, t)) return false;
     for (int i = 0; i < more; ++i)
       if (!all(t, 0x80, 0xbf, t)) return false;
     return t == s;
   };
-  l.utf8 = chain(0xc2, 0xdf, 0x80, 0xbf, 0) && chain(0xe0, 0xe0, 0xa0, 0xbf, 1) && chain(0xe1, 0xec, 0x80, 0xbf, 1) &&
-           chain(0xed, 0xed, 0x80, 0x9f, 1) && chain(0xee, 0xef, 0x80, 0xbf, 1) &&
-           chain(0xf0, 0xf0, 0x90, 0xbf, 2) && chain(0xf1, 0xf3, 0x80, 0xbf, 2) && chain(0xf4, 0xf4, 0x80, 0x8f, 2);
+  l.utf8 = chain(0xc2, 0xdf, 0x80, 0xbf, 0) && chain(0xe0, 0xe0, 0xa0, 0xbf, 1) &&
+           chain(0xe1, 0xec, 0x80, 0xbf, 1) && chain(0xed, 0xed, 0x80, 0x9f, 1) &&
+           chain(0xee, 0xef, 0x80, 0xbf, 1) && chain(0xf0, 0xf0, 0x90, 0xbf, 2) &&
+           chain(0xf1, 0xf3, 0x80, 0xbf, 2) && chain(0xf4, 0xf4, 0x80, 0x8f, 2);
   states_[s].loops = static_cast<uint32_t>(loops_.size());
   loops_.push_back(l);
   return &loops_.back();
 }
 
 size_t Machine::bytes() const {
-  return states_.size() * (sizeof(State) + 56) + state_items_.size() * sizeof(Item) + nodes_.size() * (sizeof(Node) + 56) +
-         node_items_.size() * sizeof(Item) + records_.size() * (sizeof(Record) + 56) + record_words_.size() * 8 +
-         memo_.size() * 40 + dense_.size() * 1024;
+  return states_.size() * (sizeof(State) + 56) + state_items_.size() * sizeof(Item) +
+         nodes_.size() * (sizeof(Node) + 56) + node_items_.size() * sizeof(Item) +
+         records_.size() * (sizeof(Record) + 56) + record_words_.size() * 8 + memo_.size() * 40 +
+         dense_.size() * 1024;
 }
 
 void Machine::compact(const std::vector<StateId*>& keep) {
@@ -496,7 +509,8 @@ void Machine::compact(const std::vector<StateId*>& keep) {
   for (StateId* s : keep) {
     if (*s == kDeadState) continue;
     scratch.clear();
-    for (uint32_t i = 0; i < old_states[*s].count; ++i) scratch.push_back(move_item(old_items[old_states[*s].first + i]));
+    for (uint32_t i = 0; i < old_states[*s].count; ++i)
+      scratch.push_back(move_item(old_items[old_states[*s].first + i]));
     *s = intern_state(scratch);
   }
 }

@@ -1,6 +1,6 @@
-// Runs a program over bytes. Configurations (sets of automaton positions with their stacks) are interned: a stack is a
-// number, equal stacks are the same number, and a step that was once taken is remembered. So forks and rollbacks copy
-// one number, and walking a vocabulary costs a table look-up per byte.
+// Runs a program over bytes. Configurations (sets of automaton positions with their stacks) are interned: a
+// stack is a number, equal stacks are the same number, and a step that was once taken is remembered. So forks
+// and rollbacks copy one number, and walking a vocabulary costs a table look-up per byte.
 //
 // Not thread-safe; the matchers that share a machine serialise its use.
 #pragma once
@@ -57,7 +57,9 @@ class Machine {
   std::span<const Item> items(StateId s) const {
     return {state_items_.data() + states_[s].first, states_[s].count};
   }
-  std::span<const Item> callers(NodeId n) const { return {node_items_.data() + nodes_[n].first, nodes_[n].count}; }
+  std::span<const Item> callers(NodeId n) const {
+    return {node_items_.data() + nodes_[n].first, nodes_[n].count};
+  }
   /// What an object's or array's frame holds.
   std::span<const uint64_t> record(uint64_t id) const {
     return {record_words_.data() + records_[id].first, records_[id].count};
@@ -70,7 +72,8 @@ class Machine {
   /// Content hash, the same in every machine of the program.
   uint64_t hash(StateId s) const { return states_[s].hash; }
 
-  /// The configuration of `item` alone, its stack cut below `depth` frames, with a key that names it in any machine.
+  /// The configuration of `item` alone, its stack cut below `depth` frames, with a key that names it in any
+  /// machine.
   StateId truncated(const Item& item, int depth, std::string& key);
 
   /// Bytes below 128 that lead from `s` to itself; with `utf8`, whether every character beyond does.

@@ -151,8 +151,8 @@ void MaskBuilder::check_uncertain(StateId state, std::string_view text, const st
   std::string output(with_text ? text : std::string_view{});
   std::vector<StateId> path{state};
   std::string_view before;
-  size_t valid = 0;   // bytes of `before` whose states are in `path`
-  size_t dead = 0;    // if not 0: `before` died at its dead-th byte
+  size_t valid = 0;  // bytes of `before` whose states are in `path`
+  size_t dead = 0;   // if not 0: `before` died at its dead-th byte
   for (uint32_t place : places) {
     const auto id = static_cast<uint32_t>(trie_.order()[place]);
     const std::string& bytes = trie_.bytes_of(place);

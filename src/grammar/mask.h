@@ -1,6 +1,6 @@
-// Token masks. A mask is the union over the automaton's places; for each place the tokens split into those that are
-// decided by the place alone (kept in a cache that all requests share) and the few that reach into the frames below
-// (checked against the real stack each time).
+// Token masks. A mask is the union over the automaton's places; for each place the tokens split into those
+// that are decided by the place alone (kept in a cache that all requests share) and the few that reach into
+// the frames below (checked against the real stack each time).
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,10 @@ namespace millrace::grammar {
 struct PlaceMask {
   enum class Form : uint8_t { kAccepted, kRejected, kBits };
   Form form = Form::kAccepted;
-  bool needs_more_stack = false;      ///< too much depends on the frame below: look one frame deeper instead
-  std::vector<uint32_t> list;         ///< ids accepted, or text ids rejected (uncertain ones count as rejected)
+  bool needs_more_stack = false;  ///< too much depends on the frame below: look one frame deeper instead
+  std::vector<uint32_t> list;     ///< ids accepted, or text ids rejected (uncertain ones count as rejected)
   std::vector<uint64_t> bits;
-  std::vector<uint32_t> uncertain;    ///< places in TokenTrie::order(), ascending
+  std::vector<uint32_t> uncertain;  ///< places in TokenTrie::order(), ascending
 
   size_t bytes() const { return list.size() * 4 + bits.size() * 8 + uncertain.size() * 4 + sizeof(*this); }
 };
@@ -54,8 +54,8 @@ class MaskBuilder {
   MaskBuilder(Machine& machine, const TokenTrie& trie, PlaceCache& cache)
       : machine_(machine), trie_(trie), cache_(cache) {}
 
-  /// Text tokens that may come next: bits of `out` (trie.mask_words() words). `text` is the output so far (only used
-  /// by programs that compare with it). End-of-generation bits are the caller's.
+  /// Text tokens that may come next: bits of `out` (trie.mask_words() words). `text` is the output so far
+  /// (only used by programs that compare with it). End-of-generation bits are the caller's.
   void fill(StateId state, std::string_view text, std::span<uint64_t> out);
 
  private:

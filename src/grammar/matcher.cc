@@ -16,9 +16,11 @@ constexpr uint32_t kNoStep = ~uint32_t{0};
 
 }  // namespace
 
-CompiledGrammar::CompiledGrammar(std::shared_ptr<const Program> program, std::shared_ptr<const TokenTrie> trie,
-                                 size_t mask_cache_bytes)
-    : program_(std::move(program)), trie_(std::move(trie)), places_(std::make_unique<PlaceCache>(mask_cache_bytes)) {}
+CompiledGrammar::CompiledGrammar(std::shared_ptr<const Program> program,
+                                 std::shared_ptr<const TokenTrie> trie, size_t mask_cache_bytes)
+    : program_(std::move(program)),
+      trie_(std::move(trie)),
+      places_(std::make_unique<PlaceCache>(mask_cache_bytes)) {}
 
 CompiledGrammar::~CompiledGrammar() = default;
 
@@ -28,9 +30,9 @@ size_t CompiledGrammar::bytes() const { return program_->bytes + places_->bytes(
 struct Matcher::Shared {
   struct Step {
     uint32_t parent = kNoStep;
-    uint32_t refs = 0;       ///< matchers and child steps
+    uint32_t refs = 0;  ///< matchers and child steps
     StateId state = 0;
-    uint32_t bytes = 0;      ///< text added
+    uint32_t bytes = 0;  ///< text added
     uint32_t depth = 0;
     bool terminated = false;
   };
@@ -40,7 +42,8 @@ struct Matcher::Shared {
     std::vector<uint64_t> bits;
   };
 
-  explicit Shared(std::shared_ptr<const CompiledGrammar> g) : grammar(std::move(g)), machine(grammar->shared_program()) {
+  explicit Shared(std::shared_ptr<const CompiledGrammar> g)
+      : grammar(std::move(g)), machine(grammar->shared_program()) {
     steps.push_back({kNoStep, 1, machine.start(), 0, 0, false});
     ceiling = kMachineBytes;
   }
@@ -139,8 +142,8 @@ size_t Matcher::mask_words() const { return shared_->grammar->trie().mask_words(
 void Matcher::fill_mask(std::span<uint64_t> out) {
   const std::lock_guard lock(shared_->mutex);
   Shared& s = *shared_;
-  require(out.size() >= mask_words(), ErrorCode::kInvalidArgument, "a token mask needs {} words, {} were given",
-          mask_words(), out.size());
+  require(out.size() >= mask_words(), ErrorCode::kInvalidArgument,
+          "a token mask needs {} words, {} were given", mask_words(), out.size());
   std::fill(out.begin(), out.end(), 0);
   const Shared::Step& step = s.steps[step_];
   if (step.terminated) return;

@@ -35,9 +35,10 @@ class CompiledGrammar {
   std::unique_ptr<PlaceCache> places_;
 };
 
-/// Follows one output, token by token. Copies (forks) and rollbacks are O(1): what they share is immutable. A matcher
-/// and its forks may be used from different threads, one call at a time each; they take turns on a lock they share.
-/// Errors: kLimitExceeded from any call when an ambiguous grammar is in too many places at once.
+/// Follows one output, token by token. Copies (forks) and rollbacks are O(1): what they share is immutable. A
+/// matcher and its forks may be used from different threads, one call at a time each; they take turns on a
+/// lock they share. Errors: kLimitExceeded from any call when an ambiguous grammar is in too many places at
+/// once.
 class Matcher {
  public:
   explicit Matcher(std::shared_ptr<const CompiledGrammar> grammar);
@@ -52,9 +53,11 @@ class Matcher {
   const CompiledGrammar& grammar() const;
   /// Words of a mask: (vocabulary + 63) / 64.
   size_t mask_words() const;
-  /// Bit t of out: whether token t may come next. End-of-generation tokens exactly when the text may end here.
+  /// Bit t of out: whether token t may come next. End-of-generation tokens exactly when the text may end
+  /// here.
   void fill_mask(std::span<uint64_t> out);
-  /// Takes the token; false (and no change) when the grammar does not allow it. An end-of-generation token ends.
+  /// Takes the token; false (and no change) when the grammar does not allow it. An end-of-generation token
+  /// ends.
   bool accept(TokenId token);
   /// Takes bytes as one step, as if they were a token. False and no change when they do not fit.
   bool accept_bytes(std::string_view bytes);
@@ -72,8 +75,8 @@ class Matcher {
   std::string forced_bytes(size_t max_bytes = 4096);
   /// Length of the longest prefix of `text` that can be accepted from here (nothing is accepted).
   size_t viable_prefix(std::string_view text);
-  /// Estimate of the bytes from here to the nearest complete text; `after`: first taking these bytes. Huge when they
-  /// do not fit.
+  /// Estimate of the bytes from here to the nearest complete text; `after`: first taking these bytes. Huge
+  /// when they do not fit.
   uint64_t distance_to_end(class CompletionCost& cost, std::string_view after = {});
   /// Equal for equal configurations: whatever follows is judged alike. Not for storing.
   uint64_t state_hash() const;
@@ -87,7 +90,8 @@ class Matcher {
   std::string text_;  ///< the output so far, kept only where the grammar compares with it
 };
 
-/// Convenience: whether `text` as a whole matches; the first byte that does not fit (or the length) otherwise.
+/// Convenience: whether `text` as a whole matches; the first byte that does not fit (or the length)
+/// otherwise.
 struct MatchResult {
   bool accepted = false;
   size_t at = 0;

@@ -19,7 +19,9 @@ struct Builder {
     budget.add_memory(sizeof(uint32_t) + sizeof(Nfa::Edge));
     return nfa.add_state();
   }
-  void range(uint32_t from, uint32_t lo, uint32_t hi, uint32_t to) { nfa.add_edge(from, Nfa::Kind::kRange, lo, hi, to); }
+  void range(uint32_t from, uint32_t lo, uint32_t hi, uint32_t to) {
+    nfa.add_edge(from, Nfa::Kind::kRange, lo, hi, to);
+  }
 
   uint32_t char_class(const CodepointSet& set, uint32_t from) {
     const uint32_t to = state();
@@ -73,7 +75,8 @@ struct Builder {
     for (uint32_t s = 0; s < part.size(); ++s) nfa.add_state();
     for (uint32_t s = 0; s < part.size(); ++s)
       for (uint32_t e = part.head[s]; e != kNone; e = part.edges[e].next)
-        nfa.add_edge(base + s, part.edges[e].kind, part.edges[e].lo, part.edges[e].hi, base + part.edges[e].target);
+        nfa.add_edge(base + s, part.edges[e].kind, part.edges[e].lo, part.edges[e].hi,
+                     base + part.edges[e].target);
     nfa.epsilon(from, base + part.start);
     return base + part.final;
   }
@@ -157,7 +160,8 @@ struct Builder {
         return literal(std::string(g.literals[g.exprs[id].index]), from);
       case ExprKind::kSequence: {
         uint32_t at = from;
-        for (size_t i = 0; i < g.exprs[id].children.size(); ++i) at = build(g.exprs[id].children[i], at, depth + 1);
+        for (size_t i = 0; i < g.exprs[id].children.size(); ++i)
+          at = build(g.exprs[id].children[i], at, depth + 1);
         return at;
       }
       case ExprKind::kChoice: {
@@ -201,7 +205,8 @@ struct Place {
   bool next_word;  ///< false also at the end
 };
 
-// States reachable without consuming. An entry is state * 2 + (an end was asserted: nothing more may be consumed).
+// States reachable without consuming. An entry is state * 2 + (an end was asserted: nothing more may be
+// consumed).
 class Closure {
  public:
   explicit Closure(const Nfa& nfa) : nfa_(nfa), mark_(nfa.size() * 2, 0) {}
@@ -310,7 +315,8 @@ class Determinizer {
           pieces_.push_back({edge.lo, edge.hi, edge.target});
           continue;
         }
-        static constexpr std::pair<uint32_t, uint32_t> kWord[4] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
+        static constexpr std::pair<uint32_t, uint32_t> kWord[4] = {
+            {'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
         uint32_t at = edge.lo;
         for (const auto& [lo, hi] : kWord) {
           if (edge.hi < lo || at > hi) continue;
@@ -341,7 +347,8 @@ class Determinizer {
     for (size_t i = 0; i < calls_.size();) {
       size_t j = i;
       std::vector<uint32_t> next;
-      for (; j < calls_.size() && calls_[j].first == calls_[i].first; ++j) next.push_back(calls_[j].second * 2);
+      for (; j < calls_.size() && calls_[j].first == calls_[i].first; ++j)
+        next.push_back(calls_[j].second * 2);
       a.calls.push_back({calls_[i].first, id_of(std::move(next), false, false)});
       i = j;
     }
@@ -368,7 +375,8 @@ class Determinizer {
       const auto lo = static_cast<uint32_t>(cuts[i]), hi = static_cast<uint32_t>(cuts[i + 1] - 1);
       active.erase(std::remove_if(active.begin(), active.end(), [&](const Piece* p) { return p->hi < lo; }),
                    active.end());
-      while (next_piece < pieces_.size() && pieces_[next_piece].lo <= lo) active.push_back(&pieces_[next_piece++]);
+      while (next_piece < pieces_.size() && pieces_[next_piece].lo <= lo)
+        active.push_back(&pieces_[next_piece++]);
       if (active.empty()) continue;
       next.clear();
       for (const Piece* p : active) next.push_back(p->target * 2);
@@ -409,7 +417,8 @@ Automaton determinize(const Nfa& nfa, size_t max_states, bool* exceeded, Budget&
 }
 
 Automaton without_epsilon(const Nfa& nfa, Budget& budget) {
-  // Entries are (state, at the begin?); only the start is at the begin. Assertions about words need determinize().
+  // Entries are (state, at the begin?); only the start is at the begin. Assertions about words need
+  // determinize().
   Closure closure(nfa);
   std::vector<uint32_t> reached;
   std::vector<uint32_t> id(nfa.size() + 1, kNone), order;
@@ -484,7 +493,8 @@ Automaton minimize(const Automaton& a, Budget& budget) {
   const uint32_t n = a.size();
   if (n <= 1 || n > 4000) return a;
   std::vector<uint32_t> cls(n), next(n);
-  for (uint32_t s = 0; s < n; ++s) cls[s] = a.accept[s] | (s == 0 ? 2 : 0);  // the start keeps a state of its own
+  for (uint32_t s = 0; s < n; ++s)
+    cls[s] = a.accept[s] | (s == 0 ? 2 : 0);  // the start keeps a state of its own
   size_t num_classes = 0, work = 0;
   std::vector<uint32_t> key;
   for (;;) {
@@ -554,7 +564,8 @@ Dfa expr_to_dfa(const Grammar& grammar, ExprId expr, bool search, Budget& budget
   }
   bool exceeded = false;
   const Automaton a = determinize(nfa, 20'000, &exceeded, budget);
-  require(!exceeded, ErrorCode::kLimitExceeded, "a pattern needs more than 20000 automaton states (limit on states)");
+  require(!exceeded, ErrorCode::kLimitExceeded,
+          "a pattern needs more than 20000 automaton states (limit on states)");
   Dfa d;
   d.first = a.first;
   d.edges = a.edges;

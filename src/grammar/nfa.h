@@ -33,7 +33,8 @@ struct Nfa {
   uint32_t size() const { return static_cast<uint32_t>(head.size()); }
 };
 
-/// A rule's automaton: ranges of symbols and calls of rules. Deterministic in both when it comes from determinize().
+/// A rule's automaton: ranges of symbols and calls of rules. Deterministic in both when it comes from
+/// determinize().
 struct Automaton {
   struct Call {
     uint32_t rule, target;
@@ -45,7 +46,9 @@ struct Automaton {
   std::vector<uint8_t> accept;
 
   uint32_t size() const { return static_cast<uint32_t>(accept.size()); }
-  std::span<const Dfa::Edge> out(uint32_t s) const { return {edges.data() + first[s], first[s + 1] - first[s]}; }
+  std::span<const Dfa::Edge> out(uint32_t s) const {
+    return {edges.data() + first[s], first[s + 1] - first[s]};
+  }
   std::span<const Call> out_calls(uint32_t s) const {
     return {calls.data() + first_call[s], first_call[s + 1] - first_call[s]};
   }
@@ -58,36 +61,40 @@ struct Automaton {
 
 enum class Alphabet : uint8_t { kBytes, kCodepoints };
 
-/// What building needs to know about rules; all may be null when the expression has no references and small counts.
+/// What building needs to know about rules; all may be null when the expression has no references and small
+/// counts.
 struct NfaHooks {
   /// Copies the rule's automaton in place of a call; null result: make a call.
   std::function<const Nfa*(RuleId)> inlined;
   /// A repetition too large to copy: gives a rule for it (which never matches the empty text).
   std::function<RuleId(ExprId repeat)> counted;
-  /// Whether the rule (or expression) matches the empty text, which calls never do: the builder adds a way past.
+  /// Whether the rule (or expression) matches the empty text, which calls never do: the builder adds a way
+  /// past.
   std::function<bool(RuleId)> rule_nullable;
 };
 
 /// Copies of a repeated expression may have this many states in all before a counter is used.
 inline constexpr size_t kRepeatCopyStates = 192;
 
-/// Appends the expression between `from` and a new state, which is returned. Literals and classes become UTF-8 bytes or
-/// code points.
+/// Appends the expression between `from` and a new state, which is returned. Literals and classes become
+/// UTF-8 bytes or code points.
 uint32_t build_nfa(const Grammar& grammar, ExprId expr, Alphabet alphabet, const NfaHooks& hooks, Nfa& nfa,
                    uint32_t from, Budget& budget, size_t depth = 0);
 
-/// Subset construction. When it would have more than `max_states` states the result is empty and `*exceeded` is set.
+/// Subset construction. When it would have more than `max_states` states the result is empty and `*exceeded`
+/// is set.
 Automaton determinize(const Nfa& nfa, size_t max_states, bool* exceeded, Budget& budget);
 
 /// Removes epsilon edges only; the result may be nondeterministic.
 Automaton without_epsilon(const Nfa& nfa, Budget& budget);
 
-/// Drops states that are unreachable or cannot accept. Calls of rules for which `usable` is false count as missing.
+/// Drops states that are unreachable or cannot accept. Calls of rules for which `usable` is false count as
+/// missing.
 Automaton trim(const Automaton& a, const std::function<bool(RuleId)>& usable);
 Automaton minimize(const Automaton& a, Budget& budget);
 
-/// An expression over code points without rule references, as an automaton. Anchors have their meaning; when `search`,
-/// the text matches if it holds a match anywhere.
+/// An expression over code points without rule references, as an automaton. Anchors have their meaning; when
+/// `search`, the text matches if it holds a match anywhere.
 Dfa expr_to_dfa(const Grammar& grammar, ExprId expr, bool search, Budget& budget);
 
 }  // namespace millrace::grammar

@@ -39,7 +39,8 @@ std::string Decimal::text() const {
 Decimal decimal_of(const nlohmann::json& number) {
   std::string text = number.is_number_float() ? fmt::format("{}", number.get<double>()) : number.dump();
   if (number.is_number_float())
-    require(std::isfinite(number.get<double>()), ErrorCode::kUnsupported, "a number of the schema is beyond a double");
+    require(std::isfinite(number.get<double>()), ErrorCode::kUnsupported,
+            "a number of the schema is beyond a double");
   Decimal d;
   size_t i = 0;
   if (text[0] == '-') d.negative = true, ++i;
@@ -49,7 +50,8 @@ Decimal decimal_of(const nlohmann::json& number) {
     for (++i; i < text.size() && std::isdigit(static_cast<unsigned char>(text[i])); ++i) fraction += text[i];
   if (i < text.size() && (text[i] == 'e' || text[i] == 'E')) {
     int exponent = std::atoi(text.c_str() + i + 1);
-    require(std::abs(exponent) <= 340, ErrorCode::kUnsupported, "a number of the schema has more than 400 digits");
+    require(std::abs(exponent) <= 340, ErrorCode::kUnsupported,
+            "a number of the schema has more than 400 digits");
     for (; exponent > 0; --exponent) {
       digits += fraction.empty() ? '0' : fraction[0];
       if (!fraction.empty()) fraction.erase(0, 1);
@@ -79,8 +81,10 @@ NumberSets::NumberSets(Budget& budget) : budget_(budget) {
   any_ = FuzzySet::crisp(whole_text("-?(0|[1-9][0-9]*)(\\.[0-9]+)?([eE][-+]?[0-9]{1,2})?", budget));
   Dfa sure = whole_text("-?((0|[1-9][0-9]*)|(0|[1-9][0-9]{0,14})\\.0+)", budget);
   // Anything but a fraction that is surely none may be an integer: exponents, and long fractions that round.
-  Dfa surely_not = combine(safe_decimals_, whole_text("-?[0-9]+(\\.0+)?", budget), SetOperation::kMinus, budget);
-  integers_ = FuzzySet::between(std::move(sure), combine(*any_.sure, surely_not, SetOperation::kMinus, budget));
+  Dfa surely_not =
+      combine(safe_decimals_, whole_text("-?[0-9]+(\\.0+)?", budget), SetOperation::kMinus, budget);
+  integers_ =
+      FuzzySet::between(std::move(sure), combine(*any_.sure, surely_not, SetOperation::kMinus, budget));
 }
 
 // "-" before texts of `negative`, or texts of `positive`.
@@ -112,8 +116,8 @@ FuzzySet NumberSets::value(const Decimal& d) {
   }
   Dfa sure = whole_text(pattern, budget_);
   // Not this value: plain integers compare exactly, short decimals safely.
-  Dfa others = combine(combine(safe_decimals_, plain_integers_, SetOperation::kOr, budget_), sure, SetOperation::kMinus,
-                       budget_);
+  Dfa others = combine(combine(safe_decimals_, plain_integers_, SetOperation::kOr, budget_), sure,
+                       SetOperation::kMinus, budget_);
   return FuzzySet::between(std::move(sure), combine(*any_.sure, others, SetOperation::kMinus, budget_));
 }
 
@@ -122,7 +126,8 @@ Dfa NumberSets::magnitude_at_most(const Decimal& bound, bool strict) {
   const std::string& b = bound.digits;
   const std::string& f = bound.fraction;
   const size_t length = b.size(), places = f.size();
-  // States: start; zero-led; integer digits (n read, comparison so far); after the point: free or tight at a place.
+  // States: start; zero-led; integer digits (n read, comparison so far); after the point: free or tight at a
+  // place.
   std::vector<std::vector<Dfa::Edge>> out(1);
   std::vector<uint8_t> accept(1, 0);
   const auto add = [&](bool accepting) {
@@ -137,7 +142,8 @@ Dfa NumberSets::magnitude_at_most(const Decimal& bound, bool strict) {
   edge(free, '0', '9', free);
   edge(free_point, '0', '9', free);
   std::vector<uint32_t> tight(places + 1), tight_point(1);
-  for (size_t j = 0; j <= places; ++j) tight[j] = add(j < places || !strict);  // digits left over make it less
+  for (size_t j = 0; j <= places; ++j)
+    tight[j] = add(j < places || !strict);  // digits left over make it less
   const uint32_t point = add(false);
   const auto fraction_edges = [&](uint32_t s, size_t j) {
     const char want = j < places ? f[j] : '0';
@@ -154,8 +160,10 @@ Dfa NumberSets::magnitude_at_most(const Decimal& bound, bool strict) {
   for (size_t n = 1; n <= length; ++n)
     for (int cmp = 0; cmp < 3; ++cmp) digits[n][static_cast<size_t>(cmp)] = add(at_end(n, cmp));
   const auto point_edge = [&](uint32_t s, size_t n, int cmp) {
-    if (n < length || cmp == 0) edge(s, '.', '.', free_point);
-    else if (cmp == 1) edge(s, '.', '.', point);
+    if (n < length || cmp == 0)
+      edge(s, '.', '.', free_point);
+    else if (cmp == 1)
+      edge(s, '.', '.', point);
   };
   const auto digit_edges = [&](uint32_t s, size_t n, int cmp, char lo) {
     if (n == length) return;
@@ -193,7 +201,8 @@ FuzzySet NumberSets::compare(const Decimal& bound, bool strict, bool below) {
   const auto exact = [&](const Decimal& b, bool s) {
     const bool toward = b.negative == below;  // the bound limits the magnitude from below
     if (b.is_zero()) {
-      const Dfa nonzero = combine(plain_unsigned_, magnitude_at_most(b, false), SetOperation::kMinus, budget_);
+      const Dfa nonzero =
+          combine(plain_unsigned_, magnitude_at_most(b, false), SetOperation::kMinus, budget_);
       const Dfa zero = magnitude_at_most(b, false);
       if (below) return signed_set(s ? nullptr : &zero, s ? &nonzero : &plain_unsigned_);
       return s ? nonzero : signed_set(&plain_unsigned_, &zero);
@@ -209,8 +218,8 @@ FuzzySet NumberSets::compare(const Decimal& bound, bool strict, bool below) {
   if (!strict || bound.is_zero()) {
     sure = exact(bound, strict);
   } else {
-    // A decimal just inside a strict bound may round onto it: integers compare exactly, fractions up to the next
-    // double.
+    // A decimal just inside a strict bound may round onto it: integers compare exactly, fractions up to the
+    // next double.
     const double b = std::strtod(bound.text().c_str(), nullptr);
     const double next = std::nextafter(b, below ? -HUGE_VAL : HUGE_VAL);
     sure = combine(exact(bound, true), plain_integers_, SetOperation::kAnd, budget_);
@@ -221,8 +230,8 @@ FuzzySet NumberSets::compare(const Decimal& bound, bool strict, bool below) {
   const bool all_negative = below && !bound.negative && !(bound.is_zero() && strict);
   if (all_nonnegative) sure = combine(sure, nonnegative_exponents_, SetOperation::kOr, budget_);
   if (all_negative)
-    sure = combine(sure, combine(exponents_, nonnegative_exponents_, SetOperation::kMinus, budget_), SetOperation::kOr,
-                   budget_);
+    sure = combine(sure, combine(exponents_, nonnegative_exponents_, SetOperation::kMinus, budget_),
+                   SetOperation::kOr, budget_);
   return FuzzySet::crisp(std::move(sure));
 }
 
@@ -244,7 +253,8 @@ FuzzySet NumberSets::at_least(const Decimal& bound, bool strict) {
 FuzzySet NumberSets::multiples(const Decimal& divisor) {
   require(divisor.is_integer() && !divisor.negative && !divisor.is_zero(), ErrorCode::kUnsupported,
           "multipleOf {} cannot be enforced: only positive integers can", divisor.text());
-  // divisor = core * 10^tens. A state is the remainder of the digits before the last run of zeros, and that run.
+  // divisor = core * 10^tens. A state is the remainder of the digits before the last run of zeros, and that
+  // run.
   std::string digits = divisor.digits;
   uint32_t tens = 0;
   while (digits.size() > 1 && digits.back() == '0') digits.pop_back(), ++tens;

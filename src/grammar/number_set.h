@@ -1,6 +1,6 @@
-// Sets of JSON numbers as automata over their text. A set of values is two sets of texts: those that surely denote a
-// member for every reader (doubles included), and those that may. Forms outside the first (exponents under bounds,
-// fractions too long for a double) are never generated.
+// Sets of JSON numbers as automata over their text. A set of values is two sets of texts: those that surely
+// denote a member for every reader (doubles included), and those that may. Forms outside the first (exponents
+// under bounds, fractions too long for a double) are never generated.
 #pragma once
 
 #include <memory>
@@ -54,7 +54,8 @@ class NumberSets {
   /// value <= bound (or < when `strict`), >= / > for at_least.
   FuzzySet at_most(const Decimal& bound, bool strict);
   FuzzySet at_least(const Decimal& bound, bool strict);
-  /// Integers divisible by `divisor`, a positive integer. kUnsupported when its part without tens is above 2000.
+  /// Integers divisible by `divisor`, a positive integer. kUnsupported when its part without tens is above
+  /// 2000.
   FuzzySet multiples(const Decimal& divisor);
   const Dfa& universe() const { return *any_.sure; }
 

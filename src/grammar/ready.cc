@@ -31,7 +31,8 @@ constexpr const char* kTimePart = R"GBNF(
 time      ::= ( [01] [0-9] | "2" [0-3] ) ":" [0-5] [0-9] ":" [0-5] [0-9] ( "." [0-9] {1,9} )? ( "Z" | [-+] ( [01] [0-9] | "2" [0-3] ) ":" [0-5] [0-9] )
 )GBNF";
 
-// One query of a subset of SQL: select with joins, where, group by, having, order by, limit; keywords in capitals.
+// One query of a subset of SQL: select with joins, where, group by, having, order by, limit; keywords in
+// capitals.
 constexpr const char* kSql = R"GBNF(
 root       ::= select ";"?
 select     ::= "SELECT " ( "DISTINCT " )? columns " FROM " table joins ( " WHERE " condition )? ( " GROUP BY " names ( " HAVING " condition )? )? ( " ORDER BY " order ( ", " order )* )? ( " LIMIT " integer ( " OFFSET " integer )? )?

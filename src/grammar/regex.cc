@@ -59,7 +59,8 @@ class Parser {
     fail(ErrorCode::kInvalidArgument, "the regular expression is malformed at offset {}: {}", at_, what);
   }
   [[noreturn]] void refuse(std::string_view what) const {
-    fail(ErrorCode::kUnsupported, "the regular expression uses {} at offset {}, which cannot be enforced", what, at_);
+    fail(ErrorCode::kUnsupported, "the regular expression uses {} at offset {}, which cannot be enforced",
+         what, at_);
   }
   bool more() const { return at_ < text_.size(); }
   char peek() const { return text_[at_]; }
@@ -145,7 +146,8 @@ class Parser {
       while (i < text_.size() && text_[i] >= '0' && text_[i] <= '9') {
         v = v * 10 + static_cast<uint64_t>(text_[i++] - '0');
         require(v < 0x7fffffff, ErrorCode::kLimitExceeded,
-                "the regular expression repeats more than 2147483646 times at offset {} (limit on size)", at_);
+                "the regular expression repeats more than 2147483646 times at offset {} (limit on size)",
+                at_);
       }
       out = static_cast<uint32_t>(v);
       return i > start;
@@ -176,8 +178,10 @@ class Parser {
   ExprId atom(size_t depth) {
     const char c = peek();
     switch (c) {
-      case '(': return group(depth);
-      case '[': return g_.char_class(bracket());
+      case '(':
+        return group(depth);
+      case '[':
+        return g_.char_class(bracket());
       case '.': {
         ++at_;
         CodepointSet s('\n', '\n');
@@ -187,7 +191,9 @@ class Parser {
         }
         return g_.char_class(s.complement());
       }
-      case '^': ++at_; return anchor(ExprKind::kBegin);
+      case '^':
+        ++at_;
+        return anchor(ExprKind::kBegin);
       case '$':
         ++at_;
         if (dialect_ == RegexDialect::kMaybe)  // some engines let a line feed follow
@@ -211,7 +217,8 @@ class Parser {
       }
       case '*':
       case '+':
-      case '?': bad("a quantifier with nothing before it");
+      case '?':
+        bad("a quantifier with nothing before it");
       case '{': {
         uint32_t min, max;
         const size_t start = at_;
@@ -222,7 +229,8 @@ class Parser {
         ++at_;
         return character('{');
       }
-      default: return character(next_codepoint());
+      default:
+        return character(next_codepoint());
     }
   }
 
@@ -252,7 +260,8 @@ class Parser {
     ++at_;
     if (take("?")) {
       if (take(":")) {
-      } else if (take("P<") || (text_.substr(at_, 1) == "<" && text_.substr(at_, 2) != "<=" && text_.substr(at_, 2) != "<!" && take("<"))) {
+      } else if (take("P<") || (text_.substr(at_, 1) == "<" && text_.substr(at_, 2) != "<=" &&
+                                text_.substr(at_, 2) != "<!" && take("<"))) {
         const size_t end = text_.find('>', at_);
         if (end == std::string_view::npos) bad("a group's name without '>'");
         at_ = end + 1;
@@ -276,7 +285,10 @@ class Parser {
     int v = 0;
     for (size_t i = 0; i < n; ++i) {
       const char c = text_[at_ + i];
-      const int d = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+      const int d = c >= '0' && c <= '9'   ? c - '0'
+                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                           : -1;
       if (d < 0) return -1;
       v = v * 16 + d;
     }
@@ -302,20 +314,30 @@ class Parser {
         set = (c == 'D' ? digits() : word_characters()).complement();
         if (sure) drop_letters(set);
         return kNone;
-      case 's': set = white_space(!sure); return kNone;
-      case 'S': set = white_space(!maybe).complement(); return kNone;
-      case 't': return '\t';
-      case 'n': return '\n';
-      case 'r': return '\r';
-      case 'f': return '\f';
-      case 'v': return '\v';
+      case 's':
+        set = white_space(!sure);
+        return kNone;
+      case 'S':
+        set = white_space(!maybe).complement();
+        return kNone;
+      case 't':
+        return '\t';
+      case 'n':
+        return '\n';
+      case 'r':
+        return '\r';
+      case 'f':
+        return '\f';
+      case 'v':
+        return '\v';
       case 'a':
         if (!schema) return 7;
         return 'a';
       case 'e':
         if (!schema) return 27;
         return 'e';
-      case '0': return 0;
+      case '0':
+        return 0;
       case 'b':
         if (in_class) return 8;
         break;
@@ -349,22 +371,25 @@ class Parser {
           at_ += 2;
           const int low = hex_digits(4);
           if (low >= 0xdc00 && low <= 0xdfff)
-            return 0x10000u + ((static_cast<uint32_t>(v) - 0xd800u) << 10) + (static_cast<uint32_t>(low) - 0xdc00u);
+            return 0x10000u + ((static_cast<uint32_t>(v) - 0xd800u) << 10) +
+                   (static_cast<uint32_t>(low) - 0xdc00u);
           at_ = here;
         }
         return static_cast<uint32_t>(v);
       }
       case 'p':
-      case 'P': refuse("a Unicode property");
-      default: break;
+      case 'P':
+        refuse("a Unicode property");
+      default:
+        break;
     }
     if (c < 128 && ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9')))
       refuse("an escape that it does not define");
     return c;
   }
 
-  // Whether a character beyond ASCII is a letter or digit differs between engines: a negated class keeps only the
-  // punctuation and spaces that are neither by any of them.
+  // Whether a character beyond ASCII is a letter or digit differs between engines: a negated class keeps only
+  // the punctuation and spaces that are neither by any of them.
   static void drop_letters(CodepointSet& set) {
     CodepointSet sure(0, 0x7f);
     sure.add(0xa0, 0xa9);
@@ -398,7 +423,9 @@ class Parser {
     for (;;) {
       if (!more()) bad("a character class without ']'");
       if (peek() == ']' && !(first && dialect_ == RegexDialect::kText)) break;
-      if (peek() == ']' && first && negated == false && dialect_ == RegexDialect::kText && text_.find(']', at_ + 1) == std::string_view::npos) break;
+      if (peek() == ']' && first && negated == false && dialect_ == RegexDialect::kText &&
+          text_.find(']', at_ + 1) == std::string_view::npos)
+        break;
       first = false;
       if (text_.substr(at_, 2) == "[:") refuse("a POSIX character class");
       CodepointSet part;
@@ -467,8 +494,8 @@ Dfa schema_pattern(std::string_view pattern, RegexDialect dialect, Budget& budge
   Dfa d = expr_to_dfa(g, r.expr, true, budget);
   for (const RegexLookahead& l : r.lookaheads) {
     const ExprId anchored = g.sequence({g.add({ExprKind::kBegin, 0, 0, 0, {}}), l.expr});
-    d = combine(d, expr_to_dfa(g, anchored, true, budget), l.negative ? SetOperation::kMinus : SetOperation::kAnd,
-                budget);
+    d = combine(d, expr_to_dfa(g, anchored, true, budget),
+                l.negative ? SetOperation::kMinus : SetOperation::kAnd, budget);
   }
   return d;
 }
@@ -484,14 +511,15 @@ Grammar regex_grammar(std::string_view source, Budget& budget) {
   Dfa d = expr_to_dfa(g, r.expr, false, budget);
   for (const RegexLookahead& l : r.lookaheads) {
     const ExprId prefix = g.sequence({l.expr, g.repeat(g.char_class(CodepointSet::all()), 0, kUnlimited)});
-    d = combine(d, expr_to_dfa(g, prefix, false, budget), l.negative ? SetOperation::kMinus : SetOperation::kAnd, budget);
+    d = combine(d, expr_to_dfa(g, prefix, false, budget),
+                l.negative ? SetOperation::kMinus : SetOperation::kAnd, budget);
   }
   return dfa_grammar(d, budget);
 }
 
 Grammar dfa_grammar(const Dfa& dfa, Budget& budget) {
-  // One rule a state would defeat masks; Kleene's construction would blow up. A right-linear grammar it is: rule s is
-  // "class rule t" for each edge, and lowering keeps its stack flat.
+  // One rule a state would defeat masks; Kleene's construction would blow up. A right-linear grammar it is:
+  // rule s is "class rule t" for each edge, and lowering keeps its stack flat.
   Grammar g;
   require(!dfa.never(), ErrorCode::kInvalidArgument, "the grammar matches no text at all");
   for (uint32_t s = 0; s < dfa.size(); ++s) g.add_rule("state", 0);

@@ -80,11 +80,20 @@ std::string percent_decoded(const std::string& s) {
 }
 
 // Keywords whose value is a schema, a list of schemas, or an object of schemas.
-const std::vector<std::string> kOne = {"items", "additionalItems", "contains", "additionalProperties", "propertyNames",
-                                       "not", "if", "then", "else", "unevaluatedItems", "unevaluatedProperties"};
+const std::vector<std::string> kOne = {"items",
+                                       "additionalItems",
+                                       "contains",
+                                       "additionalProperties",
+                                       "propertyNames",
+                                       "not",
+                                       "if",
+                                       "then",
+                                       "else",
+                                       "unevaluatedItems",
+                                       "unevaluatedProperties"};
 const std::vector<std::string> kList = {"allOf", "anyOf", "oneOf", "prefixItems", "items"};
-const std::vector<std::string> kMap = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas",
-                                       "dependencies"};
+const std::vector<std::string> kMap = {"properties",  "patternProperties", "$defs",
+                                       "definitions", "dependentSchemas",  "dependencies"};
 
 size_t depth_of(std::string_view text) {
   size_t depth = 0, most = 0;
@@ -92,8 +101,10 @@ size_t depth_of(std::string_view text) {
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (inside) {
-      if (c == '\\') ++i;
-      else if (c == '"') inside = false;
+      if (c == '\\')
+        ++i;
+      else if (c == '"')
+        inside = false;
     } else if (c == '"') {
       inside = true;
     } else if (c == '[' || c == '{') {
@@ -110,9 +121,12 @@ size_t depth_of(std::string_view text) {
 std::string pointer_token(const std::string& token) {
   std::string out;
   for (char c : token) {
-    if (c == '~') out += "~0";
-    else if (c == '/') out += "~1";
-    else out += c;
+    if (c == '~')
+      out += "~0";
+    else if (c == '/')
+      out += "~1";
+    else
+      out += c;
   }
   return out;
 }
@@ -167,10 +181,14 @@ SchemaDocument::SchemaDocument(std::string_view text, Budget& budget) : budget_(
           "a JSON schema must be an object or a boolean");
   if (owned_.is_object() && owned_.contains("$schema") && owned_["$schema"].is_string()) {
     const std::string s = owned_["$schema"];
-    if (s.find("draft-04") != std::string::npos || s.find("draft-03") != std::string::npos) draft_ = Draft::k4;
-    else if (s.find("draft-06") != std::string::npos) draft_ = Draft::k6;
-    else if (s.find("draft-07") != std::string::npos) draft_ = Draft::k7;
-    else if (s.find("2019-09") != std::string::npos) draft_ = Draft::k2019;
+    if (s.find("draft-04") != std::string::npos || s.find("draft-03") != std::string::npos)
+      draft_ = Draft::k4;
+    else if (s.find("draft-06") != std::string::npos)
+      draft_ = Draft::k6;
+    else if (s.find("draft-07") != std::string::npos)
+      draft_ = Draft::k7;
+    else if (s.find("2019-09") != std::string::npos)
+      draft_ = Draft::k2019;
   }
   scan();
 }
@@ -213,7 +231,8 @@ void SchemaDocument::scan() {
       }
     bases_[&j] = p.base;
     const auto push = [&](const Json& child, const std::string& token) {
-      if (child.is_object() || child.is_boolean()) stack.push_back({&child, p.path + "/" + token, p.base, p.lenient});
+      if (child.is_object() || child.is_boolean())
+        stack.push_back({&child, p.path + "/" + token, p.base, p.lenient});
     };
     for (const auto& [key, value] : j.items()) {
       ++used_[key];
@@ -226,7 +245,8 @@ void SchemaDocument::scan() {
   }
 }
 
-uint32_t SchemaDocument::number_of(const Json* json, const std::string& path, const std::string& base, bool lenient) {
+uint32_t SchemaDocument::number_of(const Json* json, const std::string& path, const std::string& base,
+                                   bool lenient) {
   const auto [it, fresh] = numbers_.try_emplace(json, static_cast<uint32_t>(subschemas_.size()));
   if (fresh) {
     const auto known = bases_.find(json);
@@ -285,14 +305,15 @@ uint32_t SchemaDocument::resolve(uint32_t from, const std::string& reference) {
   if (fragment[0] == '/') {
     std::string path = place.path, base = place.base;
     const Json* json = walk_pointer(place.json, path, base, fragment);
-    require(json != nullptr, ErrorCode::kInvalidArgument, "{}/$ref: '{}' points to nothing", here.path, reference);
+    require(json != nullptr, ErrorCode::kInvalidArgument, "{}/$ref: '{}' points to nothing", here.path,
+            reference);
     require(json->is_object() || json->is_boolean(), ErrorCode::kInvalidArgument,
             "{}/$ref: '{}' does not point to a schema", here.path, reference);
     return number_of(json, path, base, here.lenient);
   }
   const auto anchor = anchors_.find((target.empty() ? place.base : target) + "#" + fragment);
-  require(anchor != anchors_.end(), ErrorCode::kInvalidArgument, "{}/$ref: '{}' names an anchor that does not exist",
-          here.path, reference);
+  require(anchor != anchors_.end(), ErrorCode::kInvalidArgument,
+          "{}/$ref: '{}' names an anchor that does not exist", here.path, reference);
   return number_of(anchor->second.json, anchor->second.path, anchor->second.base, here.lenient);
 }
 
@@ -309,11 +330,13 @@ uint32_t SchemaDocument::resolve_dynamic(uint32_t from, const std::string& refer
   const auto it = dynamic_.find(name);
   if (it == dynamic_.end()) return resolve(from, reference);
   require(it->second.size() == 1, ErrorCode::kUnsupported,
-          "{}/$dynamicRef: '{}' has more than one possible target, which cannot be enforced", here.path, reference);
+          "{}/$dynamicRef: '{}' has more than one possible target, which cannot be enforced", here.path,
+          reference);
   const uint32_t fixed = resolve(from, reference);
   const Place& p = it->second[0];
   require(subschemas_[fixed].json == p.json, ErrorCode::kUnsupported,
-          "{}/$dynamicRef: '{}' has more than one possible target, which cannot be enforced", here.path, reference);
+          "{}/$dynamicRef: '{}' has more than one possible target, which cannot be enforced", here.path,
+          reference);
   return fixed;
 }
 

@@ -18,8 +18,8 @@ enum class Draft : uint8_t { k4, k6, k7, k2019, k2020 };
 
 struct Subschema {
   const Json* json = nullptr;
-  std::string path;   ///< JSON pointer from the document's root, "#/..."
-  std::string base;   ///< URI that references are relative to
+  std::string path;  ///< JSON pointer from the document's root, "#/..."
+  std::string base;  ///< URI that references are relative to
   bool lenient = false;
 };
 
@@ -34,8 +34,8 @@ class SchemaDocument {
 
   /// Number of the schema below `parent` at `json`; `token` is appended to the path.
   uint32_t child(uint32_t parent, const Json& json, const std::string& token);
-  /// What the reference in schema `from` points to. Error(kUnsupported) for other documents, kInvalidArgument when
-  /// it points nowhere.
+  /// What the reference in schema `from` points to. Error(kUnsupported) for other documents, kInvalidArgument
+  /// when it points nowhere.
   uint32_t resolve(uint32_t from, const std::string& reference);
   /// Same for $dynamicRef / $recursiveRef, where only one target is possible.
   uint32_t resolve_dynamic(uint32_t from, const std::string& reference);
@@ -43,7 +43,8 @@ class SchemaDocument {
  private:
   uint32_t number_of(const Json* json, const std::string& path, const std::string& base, bool lenient);
   void scan();
-  const Json* walk_pointer(const Json* from, std::string& path, std::string& base, const std::string& pointer);
+  const Json* walk_pointer(const Json* from, std::string& path, std::string& base,
+                           const std::string& pointer);
 
   Budget& budget_;
   Json owned_;

@@ -40,7 +40,8 @@ uint64_t SchemaReader::count_of(const Json& value) const {
   if (value.is_number_unsigned()) return value.get<uint64_t>();
   if (value.is_number_float()) {
     const double d = value.get<double>();
-    if (d >= 0 && std::floor(d) == d) return d < 1e15 ? static_cast<uint64_t>(d) : uint64_t{1'000'000'000'000'000};
+    if (d >= 0 && std::floor(d) == d)
+      return d < 1e15 ? static_cast<uint64_t>(d) : uint64_t{1'000'000'000'000'000};
   }
   fail(ErrorCode::kInvalidArgument, "must be a non-negative integer");
 }
@@ -111,21 +112,33 @@ void SchemaReader::read_types(const Json& json, Shapes& shapes) {
       require(t.is_string(), ErrorCode::kInvalidArgument, "type: must be a name or a list of names");
       names.push_back(t);
     }
-  require(!names.empty() || it->is_array(), ErrorCode::kInvalidArgument, "type: must be a name or a list of names");
+  require(!names.empty() || it->is_array(), ErrorCode::kInvalidArgument,
+          "type: must be a name or a list of names");
   const auto has = [&](const char* n) { return std::find(names.begin(), names.end(), n) != names.end(); };
   for (const std::string& n : names) {
-    static constexpr const char* kNames[] = {"null", "boolean", "integer", "number", "string", "array", "object"};
-    require(std::find(std::begin(kNames), std::end(kNames), n) != std::end(kNames), ErrorCode::kInvalidArgument,
-            "type: '{}' is not a type of JSON Schema", n);
+    static constexpr const char* kNames[] = {"null",   "boolean", "integer", "number",
+                                             "string", "array",   "object"};
+    require(std::find(std::begin(kNames), std::end(kNames), n) != std::end(kNames),
+            ErrorCode::kInvalidArgument, "type: '{}' is not a type of JSON Schema", n);
   }
   Shapes kept;
   for (Shape& s : shapes) {
     switch (s.type) {
-      case JsonType::kNull: if (has("null")) kept.push_back(s); break;
-      case JsonType::kBoolean: if (has("boolean")) kept.push_back(s); break;
-      case JsonType::kString: if (has("string")) kept.push_back(s); break;
-      case JsonType::kArray: if (has("array")) kept.push_back(s); break;
-      case JsonType::kObject: if (has("object")) kept.push_back(s); break;
+      case JsonType::kNull:
+        if (has("null")) kept.push_back(s);
+        break;
+      case JsonType::kBoolean:
+        if (has("boolean")) kept.push_back(s);
+        break;
+      case JsonType::kString:
+        if (has("string")) kept.push_back(s);
+        break;
+      case JsonType::kArray:
+        if (has("array")) kept.push_back(s);
+        break;
+      case JsonType::kObject:
+        if (has("object")) kept.push_back(s);
+        break;
       case JsonType::kNumber:
         if (has("number")) {
           kept.push_back(s);
@@ -143,7 +156,8 @@ Shapes SchemaReader::constant_shapes(const Json& v) {
   Shape s;
   budget_.tick();
   switch (v.type()) {
-    case Json::value_t::null: return {s};
+    case Json::value_t::null:
+      return {s};
     case Json::value_t::boolean:
       s.type = JsonType::kBoolean;
       s.booleans = v.get<bool>() ? 2 : 1;
@@ -253,12 +267,18 @@ FuzzySet SchemaReader::pattern_set(const std::string& pattern) {
   if (it != patterns_.end()) return it->second;
   FuzzySet set;
   Dfa sure = schema_pattern(pattern, RegexDialect::kSure, budget_);
-  if (dialects_differ(pattern)) {
+  if (pattern.find("\\b") != std::string::npos || pattern.find("\\B") != std::string::npos) {
+    // Engines disagree on which letters beyond ASCII make a word.
+    const Dfa ascii = any_text(CodepointSet(0, 0x7f));
+    set = FuzzySet{std::make_shared<const Dfa>(combine(sure, ascii, SetOperation::kAnd, budget_)),
+                   sets_.any_string()};
+  } else if (dialects_differ(pattern)) {
     set = FuzzySet::between(std::move(sure), schema_pattern(pattern, RegexDialect::kMaybe, budget_));
   } else {
     set = FuzzySet::crisp(std::move(sure));
   }
-  budget_.add_memory((set.sure->edges.size() + (set.is_crisp() ? 0 : set.maybe->edges.size())) * sizeof(Dfa::Edge));
+  budget_.add_memory((set.sure->edges.size() + (set.is_crisp() ? 0 : set.maybe->edges.size())) *
+                     sizeof(Dfa::Edge));
   patterns_.emplace(pattern, set);
   return set;
 }
@@ -316,7 +336,8 @@ void SchemaReader::read_strings(uint32_t schema, const Json& json, Parts& parts)
       const std::string name = json["format"];
       const FormatRule rule = find_format(name);
       if (rule.kind == FormatKind::kUnknown) return;
-      require(rule.kind == FormatKind::kRegex, ErrorCode::kUnsupported, "the format '{}' cannot be enforced", name);
+      require(rule.kind == FormatKind::kRegex, ErrorCode::kUnsupported, "the format '{}' cannot be enforced",
+              name);
       auto it = formats_.find(name);
       if (it == formats_.end()) {
         // Readers that take format as a remark accept every string: only a member is sure.
@@ -336,7 +357,8 @@ void SchemaReader::read_arrays(uint32_t schema, const Json& json, Parts& parts) 
   const auto list = [&](const char* name) {
     const Json& j = json[name];
     require(j.is_array(), ErrorCode::kInvalidArgument, "{}: must be a list of schemas", name);
-    for (size_t i = 0; i < j.size(); ++i) group.prefix.push_back(child(schema, j[i], fmt::format("{}/{}", name, i)));
+    for (size_t i = 0; i < j.size(); ++i)
+      group.prefix.push_back(child(schema, j[i], fmt::format("{}/{}", name, i)));
     has_group = true;
   };
   const auto rest = [&](const char* name) {
@@ -357,8 +379,16 @@ void SchemaReader::read_arrays(uint32_t schema, const Json& json, Parts& parts) 
     a.groups.push_back(std::move(group));
     parts.has_array = true;
   }
-  if (json.contains("minItems")) keyword(schema, "minItems", [&] { a.min = count_of(json["minItems"]); parts.has_array = true; });
-  if (json.contains("maxItems")) keyword(schema, "maxItems", [&] { a.max = count_of(json["maxItems"]); parts.has_array = true; });
+  if (json.contains("minItems"))
+    keyword(schema, "minItems", [&] {
+      a.min = count_of(json["minItems"]);
+      parts.has_array = true;
+    });
+  if (json.contains("maxItems"))
+    keyword(schema, "maxItems", [&] {
+      a.max = count_of(json["maxItems"]);
+      parts.has_array = true;
+    });
   if (json.contains("uniqueItems"))
     keyword(schema, "uniqueItems", [&] {
       require(json["uniqueItems"].is_boolean(), ErrorCode::kInvalidArgument, "must be true or false");
@@ -369,8 +399,10 @@ void SchemaReader::read_arrays(uint32_t schema, const Json& json, Parts& parts) 
     c.value = child(schema, json["contains"], "contains");
     c.annotates = document_.draft() >= Draft::k2020;
     if (document_.draft() >= Draft::k2019) {
-      if (json.contains("minContains")) keyword(schema, "minContains", [&] { c.min = count_of(json["minContains"]); });
-      if (json.contains("maxContains")) keyword(schema, "maxContains", [&] { c.max = count_of(json["maxContains"]); });
+      if (json.contains("minContains"))
+        keyword(schema, "minContains", [&] { c.min = count_of(json["minContains"]); });
+      if (json.contains("maxContains"))
+        keyword(schema, "maxContains", [&] { c.max = count_of(json["maxContains"]); });
     }
     a.contains.push_back(c);
     parts.has_array = true;
@@ -392,7 +424,9 @@ void SchemaReader::read_objects(uint32_t schema, const Json& json, Parts& parts)
   if (json.contains("patternProperties"))
     for (const auto& [pattern, value] : map("patternProperties").items()) {
       const std::string path = "patternProperties/" + pointer_token(pattern);
-      keyword(schema, path.c_str(), [&] { group.patterns.push_back({key_test(pattern), child(schema, value, path)}); });
+      keyword(schema, path.c_str(), [&] {
+        group.patterns.push_back({key_test(pattern), child(schema, value, path)});
+      });
     }
   if (json.contains("additionalProperties")) {
     group.rest = child(schema, json["additionalProperties"], "additionalProperties");
@@ -412,9 +446,15 @@ void SchemaReader::read_objects(uint32_t schema, const Json& json, Parts& parts)
     parts.has_object = true;
   }
   if (json.contains("minProperties"))
-    keyword(schema, "minProperties", [&] { o.min = count_of(json["minProperties"]); parts.has_object = true; });
+    keyword(schema, "minProperties", [&] {
+      o.min = count_of(json["minProperties"]);
+      parts.has_object = true;
+    });
   if (json.contains("maxProperties"))
-    keyword(schema, "maxProperties", [&] { o.max = count_of(json["maxProperties"]); parts.has_object = true; });
+    keyword(schema, "maxProperties", [&] {
+      o.max = count_of(json["maxProperties"]);
+      parts.has_object = true;
+    });
   if (json.contains("propertyNames"))
     keyword(schema, "propertyNames", [&] {
       FuzzySet names = FuzzySet::crisp({});
@@ -424,7 +464,8 @@ void SchemaReader::read_objects(uint32_t schema, const Json& json, Parts& parts)
         if (s.min > 0 || s.max != ~uint64_t{0}) {
           require(s.min <= 2000 && (s.max == ~uint64_t{0} || s.max <= 2000), ErrorCode::kUnsupported,
                   "lengths of names above 2000 cannot be enforced");
-          const std::string window = s.max == ~uint64_t{0} ? fmt::format("[^]{{{},}}", s.min) : fmt::format("[^]{{{},{}}}", s.min, s.max);
+          const std::string window = s.max == ~uint64_t{0} ? fmt::format("[^]{{{},}}", s.min)
+                                                           : fmt::format("[^]{{{},{}}}", s.min, s.max);
           Grammar g;
           const ExprId e = g.repeat(g.char_class(CodepointSet::all()), static_cast<uint32_t>(s.min),
                                     s.max == ~uint64_t{0} ? kUnlimited : static_cast<uint32_t>(s.max));
@@ -446,7 +487,8 @@ void SchemaReader::read_objects(uint32_t schema, const Json& json, Parts& parts)
     if (!json.contains(name) || !json[name].is_object()) continue;
     for (const auto& [from, value] : json[name].items()) {
       if (value.is_array()) needs(name, from, value);
-      if (value.is_string() && std::string_view(name) == "dependencies") needs(name, from, Json::array({value}));
+      if (value.is_string() && std::string_view(name) == "dependencies")
+        needs(name, from, Json::array({value}));
     }
   }
 }
@@ -467,7 +509,8 @@ Shapes SchemaReader::any_of(const std::vector<SetId>& branches) {
   Shapes out;
   for (SetId b : branches) out = sets_.unite(std::move(out), sets_.expand(b));
   if (!annotations_ || branches.size() < 2) return out;
-  // What several branches evaluate together is more than what each does: their meets are alternatives of their own.
+  // What several branches evaluate together is more than what each does: their meets are alternatives of
+  // their own.
   const size_t n = branches.size();
   const auto meet = [&](uint32_t subset) {
     Shapes s = sets_.everything();
@@ -494,7 +537,8 @@ Shapes SchemaReader::one_of(const std::vector<SetId>& branches) {
   std::vector<std::vector<size_t>> overlaps(n);
   for (size_t i = 0; i < n; ++i)
     for (size_t j = 0; j < i; ++j)
-      if (branches[i] == branches[j] || !sets_.disjoint(sets_.expand(branches[i]), sets_.expand(branches[j]))) {
+      if (branches[i] == branches[j] ||
+          !sets_.disjoint(sets_.expand(branches[i]), sets_.expand(branches[j]))) {
         overlaps[i].push_back(j);
         overlaps[j].push_back(i);
       }
@@ -563,8 +607,8 @@ void SchemaReader::read_dependencies(uint32_t schema, const Json& json, Shapes& 
         present.type = absent.type = JsonType::kObject;
         present.object = with;
         absent.object = without;
-        Shapes yes = sets_.intersect(sets_.intersect(shapes, {present}),
-                                     sets_.expand(child(schema, dependent, path)));
+        Shapes yes =
+            sets_.intersect(sets_.intersect(shapes, {present}), sets_.expand(child(schema, dependent, path)));
         Shapes no = shapes;
         restrict(no, absent);
         shapes = sets_.unite(std::move(no), yes);

@@ -45,7 +45,8 @@ class ByteSet {
 
 inline constexpr uint32_t kMaxCodepoint = 0x10ffff;
 
-/// A set of Unicode scalar values as sorted, disjoint, non-adjacent closed ranges. Surrogates are never members.
+/// A set of Unicode scalar values as sorted, disjoint, non-adjacent closed ranges. Surrogates are never
+/// members.
 class CodepointSet {
  public:
   using Range = std::pair<uint32_t, uint32_t>;

@@ -1,6 +1,6 @@
-// One byte of a JSON string, seen through its escapes: the automaton of the string's characters moves when a character
-// is complete, or as soon as every way to complete it leads to the same place (so that the many ways to write a
-// character do not become many states).
+// One byte of a JSON string, seen through its escapes: the automaton of the string's characters moves when a
+// character is complete, or as soon as every way to complete it leads to the same place (so that the many
+// ways to write a character do not become many states).
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,43 @@ namespace millrace::grammar {
 
 namespace string_phase {
 enum : uint32_t {
-  kOpen,      ///< before the opening quote
-  kChar,      ///< between characters
+  kOpen,  ///< before the opening quote
+  kChar,  ///< between characters
   // The character's target is known; so many continuation bytes are left, the next one within limits.
-  kTail1, kTail2, kTail3,   ///< any continuation
-  kTailE0, kTailEd, kTailF0, kTailF4,
+  kTail1,
+  kTail2,
+  kTail3,  ///< any continuation
+  kTailE0,
+  kTailEd,
+  kTailF0,
+  kTailF4,
   // The target is open; the bits read so far are kept.
-  kBits1, kBits2, kBits3,
-  kEscape,    ///< after '\'
-  kHex4, kHex3, kHex2, kHex1,
-  kHexTail3, kHexTail2, kHexTail1,
-  kLowBackslash, kLowU, kLow4, kLow3, kLow2, kLow1,  ///< the second half of a surrogate pair, bits kept
-  kLowTailBackslash, kLowTailU, kLowTail4, kLowTail3,
+  kBits1,
+  kBits2,
+  kBits3,
+  kEscape,  ///< after '\'
+  kHex4,
+  kHex3,
+  kHex2,
+  kHex1,
+  kHexTail3,
+  kHexTail2,
+  kHexTail1,
+  kLowBackslash,
+  kLowU,
+  kLow4,
+  kLow3,
+  kLow2,
+  kLow1,  ///< the second half of a surrogate pair, bits kept
+  kLowTailBackslash,
+  kLowTailU,
+  kLowTail4,
+  kLowTail3,
 };
 /// Whether the automaton's state already is the one after the character being read.
 constexpr bool settled(uint32_t phase) {
-  return phase == kChar || (phase >= kTail1 && phase <= kTailF4) || (phase >= kHexTail3 && phase <= kHexTail1) ||
-         phase >= kLowTailBackslash;
+  return phase == kChar || (phase >= kTail1 && phase <= kTailF4) ||
+         (phase >= kHexTail3 && phase <= kHexTail1) || phase >= kLowTailBackslash;
 }
 }  // namespace string_phase
 
@@ -44,8 +64,8 @@ struct StringRegister {
 
 enum class StringResult : uint8_t { kDead, kInside, kClosed };
 
-/// Steps `state` and `r` by `byte`. `alive(state, count)`: whether a string may go on from there; `clamp(count)`
-/// normalises counts; `may_close(state, count)`: whether it may end.
+/// Steps `state` and `r` by `byte`. `alive(state, count)`: whether a string may go on from there;
+/// `clamp(count)` normalises counts; `may_close(state, count)`: whether it may end.
 template <typename Alive, typename Clamp, typename MayClose>
 StringResult step_string(const Dfa& dfa, uint32_t& state, StringRegister& r, uint8_t byte, Alive&& alive,
                          Clamp&& clamp, MayClose&& may_close) {
@@ -66,8 +86,8 @@ StringResult step_string(const Dfa& dfa, uint32_t& state, StringRegister& r, uin
     r = {kChar, 0, n};
     return StringResult::kInside;
   };
-  // The characters [lo, hi] are still possible. One target for all: move now and go to phase `tail`; else keep
-  // `bits` in phase `open`, as long as some character of them is possible.
+  // The characters [lo, hi] are still possible. One target for all: move now and go to phase `tail`; else
+  // keep `bits` in phase `open`, as long as some character of them is possible.
   const auto narrow = [&](uint32_t lo, uint32_t hi, uint32_t tail, uint32_t open, uint32_t bits) {
     const auto list = dfa.out(state);
     size_t i = 0;
@@ -119,7 +139,8 @@ StringResult step_string(const Dfa& dfa, uint32_t& state, StringRegister& r, uin
       if (byte < 0x20) return StringResult::kDead;
       if (byte < 0x80) return take(byte);
       if (byte < 0xc2 || byte > 0xf4) return StringResult::kDead;
-      if (byte < 0xe0) return narrow((byte & 0x1fu) << 6, ((byte & 0x1fu) << 6) | 0x3f, kTail1, kBits1, byte & 0x1f);
+      if (byte < 0xe0)
+        return narrow((byte & 0x1fu) << 6, ((byte & 0x1fu) << 6) | 0x3f, kTail1, kBits1, byte & 0x1f);
       if (byte < 0xf0) {
         const uint32_t b = byte & 0xf, lo = byte == 0xe0 ? 0x800 : b << 12;
         const uint32_t hi = byte == 0xed ? 0xd7ff : (b << 12) | 0xfff;
@@ -130,13 +151,20 @@ StringResult step_string(const Dfa& dfa, uint32_t& state, StringRegister& r, uin
         const uint32_t hi = byte == 0xf4 ? kMaxCodepoint : (b << 18) | 0x3ffff;
         return narrow(lo, hi, byte == 0xf0 ? kTailF0 : byte == 0xf4 ? kTailF4 : kTail3, kBits3, b);
       }
-    case kTail1: return tail(0x80, 0xbf, kChar);
-    case kTail2: return tail(0x80, 0xbf, kTail1);
-    case kTail3: return tail(0x80, 0xbf, kTail2);
-    case kTailE0: return tail(0xa0, 0xbf, kTail1);
-    case kTailEd: return tail(0x80, 0x9f, kTail1);
-    case kTailF0: return tail(0x90, 0xbf, kTail2);
-    case kTailF4: return tail(0x80, 0x8f, kTail2);
+    case kTail1:
+      return tail(0x80, 0xbf, kChar);
+    case kTail2:
+      return tail(0x80, 0xbf, kTail1);
+    case kTail3:
+      return tail(0x80, 0xbf, kTail2);
+    case kTailE0:
+      return tail(0xa0, 0xbf, kTail1);
+    case kTailEd:
+      return tail(0x80, 0x9f, kTail1);
+    case kTailF0:
+      return tail(0x90, 0xbf, kTail2);
+    case kTailF4:
+      return tail(0x80, 0x8f, kTail2);
     case kBits1:
       if ((byte & 0xc0) != 0x80) return StringResult::kDead;
       return take((r.bits << 6) | (byte & 0x3f));
@@ -154,16 +182,25 @@ StringResult step_string(const Dfa& dfa, uint32_t& state, StringRegister& r, uin
     }
     case kEscape:
       switch (byte) {
-        case '"': case '\\': case '/': return take(byte);
-        case 'b': return take('\b');
-        case 'f': return take('\f');
-        case 'n': return take('\n');
-        case 'r': return take('\r');
-        case 't': return take('\t');
+        case '"':
+        case '\\':
+        case '/':
+          return take(byte);
+        case 'b':
+          return take('\b');
+        case 'f':
+          return take('\f');
+        case 'n':
+          return take('\n');
+        case 'r':
+          return take('\r');
+        case 't':
+          return take('\t');
         case 'u':
           r.phase = kHex4;
           return StringResult::kInside;
-        default: return StringResult::kDead;
+        default:
+          return StringResult::kDead;
       }
     case kHex4: {
       const int h = hex(byte);
@@ -226,12 +263,18 @@ StringResult step_string(const Dfa& dfa, uint32_t& state, StringRegister& r, uin
       }
       return take(b);
     }
-    case kHexTail3: return hex_tail(kHexTail2);
-    case kHexTail2: return hex_tail(kHexTail1);
-    case kHexTail1: return hex_tail(kChar);
-    case kLowBackslash: return tail('\\', '\\', kLowU);
-    case kLowU: return tail('u', 'u', kLow4);
-    case kLow4: return hex(byte) == 0xd ? tail(byte, byte, kLow3) : StringResult::kDead;
+    case kHexTail3:
+      return hex_tail(kHexTail2);
+    case kHexTail2:
+      return hex_tail(kHexTail1);
+    case kHexTail1:
+      return hex_tail(kChar);
+    case kLowBackslash:
+      return tail('\\', '\\', kLowU);
+    case kLowU:
+      return tail('u', 'u', kLow4);
+    case kLow4:
+      return hex(byte) == 0xd ? tail(byte, byte, kLow3) : StringResult::kDead;
     case kLow3: {
       const int h = hex(byte);
       if (h < 0xc) return StringResult::kDead;
@@ -251,11 +294,16 @@ StringResult step_string(const Dfa& dfa, uint32_t& state, StringRegister& r, uin
       if (h < 0) return StringResult::kDead;
       return take(0x10000 + ((r.bits << 4) | static_cast<uint32_t>(h)));
     }
-    case kLowTailBackslash: return tail('\\', '\\', kLowTailU);
-    case kLowTailU: return tail('u', 'u', kLowTail4);
-    case kLowTail4: return hex(byte) == 0xd ? tail(byte, byte, kLowTail3) : StringResult::kDead;
-    case kLowTail3: return hex(byte) >= 0xc ? tail(byte, byte, kHexTail2) : StringResult::kDead;
-    default: return StringResult::kDead;
+    case kLowTailBackslash:
+      return tail('\\', '\\', kLowTailU);
+    case kLowTailU:
+      return tail('u', 'u', kLowTail4);
+    case kLowTail4:
+      return hex(byte) == 0xd ? tail(byte, byte, kLowTail3) : StringResult::kDead;
+    case kLowTail3:
+      return hex(byte) >= 0xc ? tail(byte, byte, kHexTail2) : StringResult::kDead;
+    default:
+      return StringResult::kDead;
   }
 }
 

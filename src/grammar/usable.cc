@@ -56,7 +56,8 @@ class Solver {
       case RuleKind::kArray:
         return {array_usable(g_.arrays[rule.index], result_.usable), false};
       case RuleKind::kExpr:
-        if (rule.automaton) return {!rule.automaton->never(), !rule.automaton->never() && rule.automaton->accept[0]};
+        if (rule.automaton)
+          return {!rule.automaton->never(), !rule.automaton->never() && rule.automaton->accept[0]};
         if (!g_.counted.empty() && g_.counted[r].is) {
           const Counted& c = g_.counted[r];
           const bool nullable = c.min == 0 || result_.nullable[c.body];
@@ -72,11 +73,15 @@ class Solver {
     budget_.tick();
     budget_.check_depth(depth / 4);
     switch (e.kind) {
-      case ExprKind::kNever: return {false, false};
+      case ExprKind::kNever:
+        return {false, false};
       case ExprKind::kClass:
-      case ExprKind::kByte: return {true, false};
-      case ExprKind::kLiteral: return {true, g_.literals[e.index].empty()};
-      case ExprKind::kRule: return {result_.usable[e.index] != 0, result_.nullable[e.index] != 0};
+      case ExprKind::kByte:
+        return {true, false};
+      case ExprKind::kLiteral:
+        return {true, g_.literals[e.index].empty()};
+      case ExprKind::kRule:
+        return {result_.usable[e.index] != 0, result_.nullable[e.index] != 0};
       case ExprKind::kRepeat: {
         const Verdict v = of_expr(e.children[0], depth + 1);
         return {e.min == 0 || v.usable, e.min == 0 || v.nullable};
@@ -99,7 +104,8 @@ class Solver {
         }
         return any;
       }
-      default: return {true, true};
+      default:
+        return {true, true};
     }
   }
 
@@ -153,7 +159,8 @@ bool object_usable(const ObjectRule& o, const std::vector<uint8_t>& usable) {
   if (num_needed > o.max_properties || o.min_properties > o.max_properties) return false;
   if (!untracked && tracked < o.min_properties) return false;
   const uint64_t all = o.num_witnesses == 0 ? 0 : ~uint64_t{0} >> (64 - o.num_witnesses);
-  return (claimable & all) == all && (o.num_witnesses == 0 || num_needed + o.num_witnesses <= o.max_properties);
+  return (claimable & all) == all &&
+         (o.num_witnesses == 0 || num_needed + o.num_witnesses <= o.max_properties);
 }
 
 bool array_usable(const ArrayRule& a, const std::vector<uint8_t>& usable) {

@@ -22,7 +22,8 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
   bool number_unsigned(uint64_t v) override { return value(mix_hash(0x44, v)); }
   bool number_float(double v, const std::string& text) override {
     if (std::floor(v) == v && std::fabs(v) < 9.2e18) return number_integer(static_cast<int64_t>(v));
-    if (text.find_first_of(".eE") == std::string::npos) return value(hash_text(text, 0x55));  // an integer beyond 64 bits
+    if (text.find_first_of(".eE") == std::string::npos)
+      return value(hash_text(text, 0x55));  // an integer beyond 64 bits
     return value(mix_hash(0x66, std::bit_cast<uint64_t>(v)));
   }
   bool string(std::string& v) override { return value(hash_text(v, 0x77)); }

@@ -113,15 +113,22 @@ const Shapes& ValueSets::expand(SetId id) {
   n.state = State::kRunning;
   Shapes out;
   switch (n.kind) {
-    case Kind::kSchema: out = expander_(n.a); break;
+    case Kind::kSchema:
+      out = expander_(n.a);
+      break;
     case Kind::kAnd: {
       out = everything_;
       for (SetId p : n.parts) out = intersect(out, expand(p));
       break;
     }
-    case Kind::kOr: out = unite(expand(n.a), expand(n.b)); break;
-    case Kind::kNot: out = negate(expand(n.a)); break;
-    default: break;
+    case Kind::kOr:
+      out = unite(expand(n.a), expand(n.b));
+      break;
+    case Kind::kNot:
+      out = negate(expand(n.a));
+      break;
+    default:
+      break;
   }
   check_count(out.size());
   --running_;
@@ -149,7 +156,8 @@ Shapes ValueSets::intersect(const Shapes& a, const Shapes& b) {
 bool ValueSets::intersect_shape(const Shape& a, const Shape& b, Shape& out) {
   out = a;
   switch (a.type) {
-    case JsonType::kNull: return true;
+    case JsonType::kNull:
+      return true;
     case JsonType::kBoolean:
       out.booleans = a.booleans & b.booleans;
       return out.booleans != 0;
@@ -194,12 +202,13 @@ bool ValueSets::intersect_shape(const Shape& a, const Shape& b, Shape& out) {
 namespace {
 
 bool same_test(const KeyTest& a, const KeyTest& b) {
-  return !a.source.empty() ? a.source == b.source : a.names.sure == b.names.sure && a.names.maybe == b.names.maybe;
+  return !a.source.empty() ? a.source == b.source
+                           : a.names.sure == b.names.sure && a.names.maybe == b.names.maybe;
 }
 
 bool same_group(const ObjectGroup& a, const ObjectGroup& b) {
-  if (a.rest != b.rest || a.rest_given != b.rest_given || a.annotates != b.annotates || a.properties != b.properties ||
-      a.patterns.size() != b.patterns.size())
+  if (a.rest != b.rest || a.rest_given != b.rest_given || a.annotates != b.annotates ||
+      a.properties != b.properties || a.patterns.size() != b.patterns.size())
     return false;
   for (size_t i = 0; i < a.patterns.size(); ++i)
     if (a.patterns[i].second != b.patterns[i].second || !same_test(a.patterns[i].first, b.patterns[i].first))
@@ -226,7 +235,8 @@ bool ValueSets::intersect_objects(const ObjectShape& a, const ObjectShape& b, Ob
   out = a;
   bool conflict_possible = false;
   for (const ObjectGroup& g : b.groups) {
-    if (std::any_of(a.groups.begin(), a.groups.end(), [&](const ObjectGroup& h) { return same_group(g, h); })) continue;
+    if (std::any_of(a.groups.begin(), a.groups.end(), [&](const ObjectGroup& h) { return same_group(g, h); }))
+      continue;
     out.groups.push_back(g);
     conflict_possible = true;
   }
@@ -236,7 +246,8 @@ bool ValueSets::intersect_objects(const ObjectShape& a, const ObjectShape& b, Ob
       conflict_possible = true;
     }
   for (const auto& k : b.key_names)
-    if (std::none_of(out.key_names.begin(), out.key_names.end(), [&](const FuzzySet& x) { return x.sure == k.sure; }))
+    if (std::none_of(out.key_names.begin(), out.key_names.end(),
+                     [&](const FuzzySet& x) { return x.sure == k.sure; }))
       out.key_names.push_back(k);
   for (const auto& i : b.implies)
     if (std::find(out.implies.begin(), out.implies.end(), i) == out.implies.end()) out.implies.push_back(i);
@@ -272,15 +283,20 @@ bool ValueSets::surely_empty(SetId id, int depth) {
   if (id == kNothing) return true;
   if (id == kEverything || depth <= 0 || nodes_[id].state == State::kRunning) return false;
   const Shapes& shapes = expand(id);
-  return std::all_of(shapes.begin(), shapes.end(), [&](const Shape& s) { return surely_empty(s, depth - 1); });
+  return std::all_of(shapes.begin(), shapes.end(),
+                     [&](const Shape& s) { return surely_empty(s, depth - 1); });
 }
 
 bool ValueSets::surely_empty(const Shape& s, int depth) {
   switch (s.type) {
-    case JsonType::kNull: return false;
-    case JsonType::kBoolean: return s.booleans == 0;
-    case JsonType::kNumber: return s.set.sure->never();
-    case JsonType::kString: return s.set.sure->never() || s.min > s.max;
+    case JsonType::kNull:
+      return false;
+    case JsonType::kBoolean:
+      return s.booleans == 0;
+    case JsonType::kNumber:
+      return s.set.sure->never();
+    case JsonType::kString:
+      return s.set.sure->never() || s.min > s.max;
     case JsonType::kArray: {
       const ArrayShape& a = *s.array;
       if (a.min > a.max) return true;
@@ -333,7 +349,9 @@ Shapes ValueSets::unite(Shapes a, const Shapes& b) {
     for (Shape& t : a) {
       if (t.type != s.type) continue;
       switch (s.type) {
-        case JsonType::kNull: merged = true; break;
+        case JsonType::kNull:
+          merged = true;
+          break;
         case JsonType::kBoolean:
           t.booleans |= s.booleans;
           merged = true;
@@ -343,7 +361,8 @@ Shapes ValueSets::unite(Shapes a, const Shapes& b) {
           if (t.values && s.values) {
             auto all = std::make_shared<std::vector<Decimal>>(*t.values);
             for (const Decimal& d : *s.values)
-              if (std::none_of(all->begin(), all->end(), [&](const Decimal& x) { return x.text() == d.text(); }))
+              if (std::none_of(all->begin(), all->end(),
+                               [&](const Decimal& x) { return x.text() == d.text(); }))
                 all->push_back(d);
             t.values = all;
           } else {
@@ -357,8 +376,12 @@ Shapes ValueSets::unite(Shapes a, const Shapes& b) {
             merged = true;
           }
           break;
-        case JsonType::kArray: merged = t.array == s.array; break;
-        case JsonType::kObject: merged = t.object == s.object; break;
+        case JsonType::kArray:
+          merged = t.array == s.array;
+          break;
+        case JsonType::kObject:
+          merged = t.object == s.object;
+          break;
       }
       if (merged) break;
     }
@@ -387,7 +410,8 @@ Shapes ValueSets::negate(const Shapes& a) {
 
 void ValueSets::negate_shape(const Shape& s, Shapes& out) {
   switch (s.type) {
-    case JsonType::kNull: return;
+    case JsonType::kNull:
+      return;
     case JsonType::kBoolean: {
       Shape t = s;
       t.booleans = static_cast<uint8_t>(~s.booleans & 3);
@@ -407,8 +431,10 @@ void ValueSets::negate_shape(const Shape& s, Shapes& out) {
       if (s.max != ~uint64_t{0}) out.push_back(string_shape(any, s.max + 1));
       return;
     }
-    case JsonType::kArray: return negate_array(*s.array, out);
-    case JsonType::kObject: return negate_object(*s.object, out);
+    case JsonType::kArray:
+      return negate_array(*s.array, out);
+    case JsonType::kObject:
+      return negate_object(*s.object, out);
   }
 }
 

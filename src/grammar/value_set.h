@@ -1,5 +1,6 @@
-// Sets of JSON values in a form that intersection, union and complement keep: a set is a list of shapes (their union),
-// each of one JSON type, with subsets named by number so that recursion and sharing cost nothing.
+// Sets of JSON values in a form that intersection, union and complement keep: a set is a list of shapes
+// (their union), each of one JSON type, with subsets named by number so that recursion and sharing cost
+// nothing.
 #pragma once
 
 #include <cstdint>
@@ -30,9 +31,9 @@ struct KeyTest {
 struct ObjectGroup {
   std::vector<std::pair<std::string, SetId>> properties;
   std::vector<std::pair<KeyTest, SetId>> patterns;
-  SetId rest = 1;              ///< kEverything
-  bool rest_given = false;     ///< rest is a keyword of the schema: it evaluates what it covers
-  bool annotates = true;       ///< false: made by a negation, evaluates nothing
+  SetId rest = 1;           ///< kEverything
+  bool rest_given = false;  ///< rest is a keyword of the schema: it evaluates what it covers
+  bool annotates = true;    ///< false: made by a negation, evaluates nothing
 };
 
 /// "Some key in `names` has a value in `value`."
@@ -60,7 +61,7 @@ struct ArrayGroup {
 struct ContainsRule {
   SetId value = 1;
   uint64_t min = 1, max = ~uint64_t{0};
-  uint64_t from = 0;      ///< items before this index do not count
+  uint64_t from = 0;  ///< items before this index do not count
   bool annotates = true;
 };
 
@@ -73,9 +74,9 @@ struct ArrayShape {
 
 struct Shape {
   JsonType type = JsonType::kNull;
-  uint8_t booleans = 3;                 ///< bit 0: false, bit 1: true
-  FuzzySet set;                         ///< numbers by text, strings by characters
-  uint64_t min = 0, max = ~uint64_t{0}; ///< length of strings
+  uint8_t booleans = 3;                                ///< bit 0: false, bit 1: true
+  FuzzySet set;                                        ///< numbers by text, strings by characters
+  uint64_t min = 0, max = ~uint64_t{0};                ///< length of strings
   std::shared_ptr<const std::vector<Decimal>> values;  ///< numbers: all members, when they are few
   std::shared_ptr<const ObjectShape> object;
   std::shared_ptr<const ArrayShape> array;
@@ -102,7 +103,8 @@ class ValueSets {
   SetId complement(SetId a);
   SetId of_shapes(Shapes shapes);
 
-  /// The shapes of a set. Error(kInvalidArgument) when a set contains itself at the same place (a $ref to itself).
+  /// The shapes of a set. Error(kInvalidArgument) when a set contains itself at the same place (a $ref to
+  /// itself).
   const Shapes& expand(SetId id);
   bool expanding(SetId id) const { return nodes_[id].state == State::kRunning; }
 

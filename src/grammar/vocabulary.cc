@@ -10,8 +10,8 @@ namespace {
 
 constexpr uint32_t kBigSubtree = 8;
 
-// The states of a UTF-8 check: 0 between characters, then one, two, three continuation bytes to come, then the four
-// lead bytes whose next byte is restricted.
+// The states of a UTF-8 check: 0 between characters, then one, two, three continuation bytes to come, then
+// the four lead bytes whose next byte is restricted.
 constexpr int kStates = 8;
 int utf8_step(int state, uint8_t b) {
   const bool tail = (b & 0xc0) == 0x80;
@@ -26,13 +26,20 @@ int utf8_step(int state, uint8_t b) {
       if (b == 0xf4) return 7;
       if (b >= 0xf1 && b <= 0xf3) return 3;
       return -1;
-    case 1: return tail ? 0 : -1;
-    case 2: return tail ? 1 : -1;
-    case 3: return tail ? 2 : -1;
-    case 4: return b >= 0xa0 && b <= 0xbf ? 1 : -1;
-    case 5: return b >= 0x80 && b <= 0x9f ? 1 : -1;
-    case 6: return b >= 0x90 && b <= 0xbf ? 2 : -1;
-    default: return b >= 0x80 && b <= 0x8f ? 2 : -1;
+    case 1:
+      return tail ? 0 : -1;
+    case 2:
+      return tail ? 1 : -1;
+    case 3:
+      return tail ? 2 : -1;
+    case 4:
+      return b >= 0xa0 && b <= 0xbf ? 1 : -1;
+    case 5:
+      return b >= 0x80 && b <= 0x9f ? 1 : -1;
+    case 6:
+      return b >= 0x90 && b <= 0xbf ? 2 : -1;
+    default:
+      return b >= 0x80 && b <= 0x8f ? 2 : -1;
   }
 }
 
@@ -58,8 +65,8 @@ TokenTrie::TokenTrie(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary))
   text_mask_.assign((tokens.size() + 63) / 64, 0);
   for (size_t id = 0; id < tokens.size(); ++id) {
     if (vocabulary_.special[id] || tokens[id].empty()) continue;
-    require(tokens[id].size() < 65'000, ErrorCode::kInvalidArgument, "token {} has {} bytes, more than 65000", id,
-            tokens[id].size());
+    require(tokens[id].size() < 65'000, ErrorCode::kInvalidArgument, "token {} has {} bytes, more than 65000",
+            id, tokens[id].size());
     order_.push_back(static_cast<TokenId>(id));
     max_bytes_ = std::max(max_bytes_, tokens[id].size());
   }
@@ -104,7 +111,7 @@ TokenTrie::TokenTrie(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary))
     good[i] = mine;
     if (!big) continue;
     b.utf8 = children & 1;
-    for (uint32_t c = i + 1; c < nodes_[i].skip; ) {
+    for (uint32_t c = i + 1; c < nodes_[i].skip;) {
       const uint8_t byte = nodes_[c].byte;
       if (byte < 128) {
         b.ascii[byte >> 6] |= uint64_t{1} << (byte & 63);

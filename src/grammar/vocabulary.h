@@ -12,7 +12,7 @@ using TokenId = int32_t;
 
 struct Vocabulary {
   std::vector<std::string> token_bytes;  ///< by id; what the token adds in the middle of a text
-  std::vector<bool> special;             ///< by id; never allowed as text. May be shorter: the rest is not special
+  std::vector<bool> special;  ///< by id; never allowed as text. May be shorter: the rest is not special
   std::vector<TokenId> end_of_generation;
 
   size_t size() const { return token_bytes.size(); }
@@ -27,18 +27,18 @@ class TokenTrie {
   explicit TokenTrie(Vocabulary vocabulary);
 
   struct Node {
-    uint32_t skip;         ///< first node after this one's subtree
-    uint32_t tokens;       ///< place in order() of the first token in this subtree; those that end here come first
-    uint32_t ends;         ///< how many tokens end here
-    uint16_t depth;        ///< 1 for the first byte
+    uint32_t skip;    ///< first node after this one's subtree
+    uint32_t tokens;  ///< place in order() of the first token in this subtree; those that end here come first
+    uint32_t ends;    ///< how many tokens end here
+    uint16_t depth;   ///< 1 for the first byte
     uint8_t byte;
-    bool big;              ///< has a Below entry
+    bool big;  ///< has a Below entry
   };
   /// What lies below a node with a large subtree.
   struct Below {
     uint64_t ascii[2] = {0, 0};  ///< bytes below 128 that occur
     bool only_ascii = true;
-    bool utf8 = true;            ///< from a character border on, all is well-formed as far as it goes
+    bool utf8 = true;  ///< from a character border on, all is well-formed as far as it goes
   };
 
   const Vocabulary& vocabulary() const { return vocabulary_; }

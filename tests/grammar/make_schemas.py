@@ -149,9 +149,14 @@ REFUSED = [
 WORDS = ["a", "b", "ab", "id", "name", "x\"y", "\u00e9", "key one", "", "value", "n\\m"]
 
 
+NEGATED = [0]  # inside not, if or oneOf: what is no member of a format is not generated there, by design
+
+
 def random_string_schema():
     s = {"type": "string"}
     kind = RNG.randrange(5)
+    if kind == 3 and NEGATED[0]:
+        kind = 4
     if kind == 0:
         s["minLength"] = RNG.randrange(0, 4)
         if RNG.random() < 0.7:
@@ -229,6 +234,16 @@ def random_schema(depth):
         if RNG.random() < 0.15:
             s["uniqueItems"] = True
         return s
+    if kind in ("oneOf", "if", "not"):
+        NEGATED[0] += 1
+    try:
+        return combined_schema(kind, depth)
+    finally:
+        if kind in ("oneOf", "if", "not"):
+            NEGATED[0] -= 1
+
+
+def combined_schema(kind, depth):
     if kind in ("anyOf", "oneOf", "allOf"):
         return {kind: [random_schema(depth - 1) for _ in range(RNG.randrange(1, 4))]}
     if kind == "if":

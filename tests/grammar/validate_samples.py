@@ -106,7 +106,7 @@ def main():
                 print(f"case {number}: status {result.returncode}, expected {case.get('refused')}: {json.dumps(schema)[:300]} {result.stderr}")
                 bad += 1
                 continue
-            for text, verdict, line in zip(texts, verdicts, result.stdout.splitlines()):
+            for text, verdict, line in zip(texts, verdicts, result.stdout.rstrip("\n").split("\n")):
                 offered += 1
                 if json.loads(line)["accepted"] != verdict:
                     print(f"case {number}: {'false reject' if verdict else 'FALSE ACCEPT'} of {text!r} {line} by {json.dumps(schema)[:400]}")
@@ -118,7 +118,7 @@ def main():
             if result.returncode != 0:
                 print(f"case {number}: sampling failed: {result.stderr.strip()} {json.dumps(schema)[:400]}")
                 bad += 1
-            for line in result.stdout.splitlines():
+            for line in filter(None, result.stdout.split("\n")):
                 text = json.loads(line)
                 samples += 1
                 try:
