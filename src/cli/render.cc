@@ -1,6 +1,8 @@
 // millrace render: a chat template on a context, byte for byte.
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <cstdio>
+#include <ctime>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -8,6 +10,7 @@
 #include "cli/loaded_model.h"
 #include "cli/model_template.h"
 #include "cli/subcommand.h"
+#include "core/config.h"
 #include "core/error.h"
 #include "text/template/chat_template.h"
 
@@ -30,7 +33,9 @@ int run_render(int argc, char** argv) {
   app.add_option("-m,--model", model, "a GGUF file, a Hugging Face directory, or a template file (.jinja)")
       ->required();
   app.add_option("--template", name, "which of the model's templates (\"default\", \"tool_use\", ...)");
-  app.add_option("--now", now, "date and time for strftime_now, like 2026-07-26T09:30 (default: now)");
+  app.add_option(
+      "--now", now,
+      "date and time for strftime_now, like 2026-07-26T09:30 (default: SOURCE_DATE_EPOCH, or now)");
   if (parse_arguments(app, argc, argv)) return 0;
 
   text::RenderOptions options;
@@ -38,6 +43,19 @@ int run_render(int argc, char** argv) {
     options.now = text::LocalTime::parse(now);
     if (!options.now)
       throw UsageError("--now: expected a date and time like 2026-07-26T09:30, got '" + now + "'");
+  }
+  // The convention of reproducible builds, for those who cannot pass an option.
+  if (const std::string epoch = config::environment("SOURCE_DATE_EPOCH"); now.empty() && !epoch.empty()) {
+    int64_t seconds = 0;
+    const char* end = epoch.data() + epoch.size();
+    const auto [stop, error] = std::from_chars(epoch.data(), end, seconds);
+    require(error == std::errc() && stop == end && seconds >= 0 && seconds < 253402300800,
+            ErrorCode::kInvalidArgument, "SOURCE_DATE_EPOCH is '{}': expected seconds since 1970", epoch);
+    const std::time_t time = seconds;
+    std::tm tm{};
+    gmtime_r(&time, &tm);
+    options.now =
+        text::LocalTime{tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec};
   }
   std::ostringstream input;
   input << std::cin.rdbuf();
