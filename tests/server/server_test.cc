@@ -269,7 +269,9 @@ TEST(Server, WhatIsWrongGetsA4xxAndASentence) {
   const auto status = [&](const std::string& body, const std::string& path = "/v1/completions") {
     const Reply r = ask(s.port(), "POST", path, body);
     EXPECT_FALSE(r.value().is_discarded()) << r.body;
-    if (r.status >= 400) EXPECT_TRUE(r.value()["error"]["message"].is_string()) << r.body;
+    if (r.status >= 400) {
+      EXPECT_TRUE(r.value()["error"]["message"].is_string()) << r.body;
+    }
     return r.status;
   };
   for (const char* bad : {"",
