@@ -1,11 +1,11 @@
 // How each quantised format lies in a panel, as types that packers and kernels are instantiated with.
 //
-// A panel, 32 rows, is a run of groups of `kGroup` blocks (the last may be shorter), read strictly from its beginning
-// to its end: only then do the hardware's prefetchers follow. A group begins with its scales, first those of rows 0
-// to 15 (a strip), then those of rows 16 to 31, in no more bytes than the file has. Then come its blocks. A block is 32
-// columns as codes, the vectors of one strip taking turns with those of the other. A strip's codes are eight steps of
-// four columns, a step's code for row r and column c at byte 4 r + c of a vector of 64 bytes. Codes of few bits share
-// bytes:
+// A panel, 32 rows, is a run of groups of `kGroup` blocks (the last may be shorter), read strictly from its
+// beginning to its end: only then do the hardware's prefetchers follow. A group begins with its scales, first
+// those of rows 0 to 15 (a strip), then those of rows 16 to 31, in no more bytes than the file has. Then come
+// its blocks. A block is 32 columns as codes, the vectors of one strip taking turns with those of the other.
+// A strip's codes are eight steps of four columns, a step's code for row r and column c at byte 4 r + c of a
+// vector of 64 bytes. Codes of few bits share bytes:
 //
 //   kLow 8: eight vectors, step by step.   kLow 4: vector i holds step 2i in its low and 2i+1 in its high
 //   nibbles. kLow 2: vector h holds steps 4h to 4h+3, two bits each.   kHigh 1, 2: further bits of each code
