@@ -101,7 +101,7 @@ TEST(ConvertTypes, QuantisesMatricesOnly) {
     // Rows of 32 fit Q8_0 and no K-quant: a 32-element type stands in.
     EXPECT_EQ(c.find("blk.0.attn_q.weight")->dtype, type == DType::kQ4_K ? DType::kQ5_0 : type);
     EXPECT_EQ(c.find("blk.0.attn_norm.weight")->dtype, DType::kF32);
-    EXPECT_LT(difference(logits_of(source, pool), logits_of(c, pool)), type == DType::kQ4_K ? 0.2 : 0.03);
+    EXPECT_LT(difference(logits_of(source, pool), logits_of(c, pool)), type == DType::kQ4_K ? 0.4 : 0.1);
   }
 }
 
@@ -154,7 +154,7 @@ TEST(ConvertFp8, ScalesAreAppliedWhereverFp8IsRead) {
   write_fp8_copy(testing::fixture("models/fixtures/llama"), dir.path(), 16);
   const auto fp8 = loaders::open_checkpoint(dir.path());
   const std::vector<float> expected = logits_of(exact, pool), got = logits_of(fp8, pool);
-  EXPECT_LT(difference(expected, got), 0.15);  // three mantissa bits
+  EXPECT_LT(difference(expected, got), 0.45);  // three mantissa bits; wrong scales give more than 1
   const auto result = convert::export_gguf(fp8, {}, dir / "m.gguf", pool);
   EXPECT_THAT(result.left_out, ::testing::IsEmpty());
   const auto converted = loaders::open_checkpoint(dir / "m.gguf");

@@ -66,6 +66,7 @@ struct Plan {
   Transform transform = Transform::kNone;
   bool pairs_side_by_side = false;
   int64_t rotated_heads = 0;
+  float factor = 1;  ///< values are multiplied by it
   DType type = DType::kF32;
   Shape shape;
   size_t id = 0;
@@ -124,7 +125,12 @@ class Exporter {
  private:
   void plan(const NameTable& names) {
     const bool tied = config_.flag({nullptr, "tie_word_embeddings"}, false);
-    for (const NameRule& rule : names.rules()) {
+    const std::vector<NameRule>& rules = names.rules();
+    for (size_t i = 0; i < rules.size(); ++i) {
+      const NameRule& rule = rules[i];
+      // A family's own rule for a tensor comes after the common one and takes its place.
+      const auto same = [&](const NameRule& later) { return later.hf == rule.hf; };
+      if (std::any_of(rules.begin() + static_cast<ptrdiff_t>(i) + 1, rules.end(), same)) continue;
       const bool layered = rule.gguf.find("{}") != std::string::npos;
       if (rule.gguf == "output" && tied) {
         mark_used(rule.hf + ".weight");
@@ -161,6 +167,7 @@ class Exporter {
     p.transform = rule.transform;
     set_shape(p);
     set_rotation(p, rule.gguf);
+    p.factor = query_factor(rule.gguf);
     set_type(p);
     plans_.push_back(std::move(p));
   }
@@ -192,6 +199,19 @@ class Exporter {
     require(p.shape[0] == p.rotated_heads * sizes_.head_dim && sizes_.head_dim % 2 == 0,
             ErrorCode::kInvalidFile, "{}: tensor '{}' has {} rows: expected {} heads of an even size {}",
             checkpoint_.path.string(), p.parts[0]->name, p.shape[0], p.rotated_heads, sizes_.head_dim);
+  }
+
+  /// Gemma's queries are scaled by a setting of their own, for which GGUF has no key: readers take the head's
+  /// size, or in the 27B models (known by their depth) the width by heads. What differs goes into the weights
+  /// that make the queries.
+  float query_factor(const std::string& name) const {
+    const auto scalar = config_.find_number({nullptr, "query_pre_attn_scalar"});
+    if (!scalar || *scalar <= 0) return 1;
+    const bool normed = std::string_view(recipe_->architecture) == "gemma3";
+    if (!ends_with(name, normed ? ".attn_q_norm" : ".attn_q")) return 1;
+    const bool by_width = sizes_.layers == (normed ? 62 : 46);
+    const float assumed = static_cast<float>(by_width ? sizes_.hidden / sizes_.heads : sizes_.head_dim);
+    return std::sqrt(assumed / *scalar);
   }
 
   void set_type(Plan& p) const {
@@ -291,6 +311,7 @@ class Exporter {
       for (float& v : values) v += 1.0f;
     if (p.transform == Transform::kNegateExp)
       for (float& v : values) v = -std::exp(v);
+    for (float& v : values) v *= p.factor;
     if (p.transform == Transform::kTranspose && part.shape.ndim == 2) {
       std::vector<float> turned(values.size());
       const int64_t rows = part.shape[0], columns = part.shape[1];
@@ -318,8 +339,8 @@ class Exporter {
     const loaders::RowReader reader(checkpoint_, part);
     const int64_t columns = reader.columns();
     const uint64_t row_bytes = *quant::row_bytes(p.type, static_cast<uint64_t>(columns));
-    const bool copied =
-        p.type == part.dtype && p.transform != Transform::kAddOne && p.transform != Transform::kNegateExp;
+    const bool copied = p.type == part.dtype && p.transform != Transform::kAddOne &&
+                        p.transform != Transform::kNegateExp && p.factor == 1;
     const auto grain =
         static_cast<int64_t>(std::max<uint64_t>(1, kPieceBytes / (4 * static_cast<uint64_t>(columns))));
     pool_.parallel_for(reader.rows(), grain, [&](int64_t begin, int64_t end, int) {
@@ -339,6 +360,7 @@ class Exporter {
             for (float& v : row) v += 1.0f;
           if (p.transform == Transform::kNegateExp)
             for (float& v : row) v = -std::exp(v);
+          for (float& v : row) v *= p.factor;
           quant::traits(p.type).encode(row.data(), to, columns, nullptr);
         }
         out.write(p.id, offset + static_cast<uint64_t>(first) * row_bytes, piece.data(),
