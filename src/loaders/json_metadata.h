@@ -8,9 +8,11 @@
 
 namespace millrace::loaders {
 
-/// Adds every value of the JSON object in `text` to `out` under `prefix` + its path (objects join keys with '.', arrays
-/// of objects with the index; null is left out; an array of scalars is one value). Error(kInvalidFile) naming `file`
-/// for malformed JSON, a key that stands twice in one object, nesting beyond 64, or a text that is no object.
-void add_json(Metadata& out, std::string_view text, const std::filesystem::path& file, std::string_view prefix = "");
+/// Adds every value of the JSON object in `text` to `out` under `prefix` + its path (objects join keys with
+/// '.', arrays of objects with the index; null is left out; an array of scalars is one value).
+/// Error(kInvalidFile) naming `file` for malformed JSON, a key that stands twice in one object, nesting
+/// beyond 64, or a text that is no object.
+void add_json(Metadata& out, std::string_view text, const std::filesystem::path& file,
+              std::string_view prefix = "");
 
 }  // namespace millrace::loaders
