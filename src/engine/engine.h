@@ -32,7 +32,7 @@ struct EngineOptions {
   uint64_t kv_memory_bytes = 0;  ///< 0: half of what the machine and the cgroup leave, at most 64 contexts
   std::optional<layers::KvType> kv_type;  ///< none: F32 for a model of F32 weights, BF16 for all others
   int32_t block_size = 16;                ///< tokens
-  int32_t max_context = 0;                ///< 0: the model's own; more than that only without a position table
+  int32_t max_context = 0;  ///< 0: the model's own; more than that only without a position table
 
   int32_t max_sequences = 256;  ///< computed together
   int32_t token_budget = 512;   ///< tokens of one step
