@@ -41,11 +41,14 @@ void expect_round_trips(const Tokenizer& tokenizer, bool marks_are_spaces) {
   ASSERT_LT(missing.size(), 60u);
   Random random(testing::seed() + 7);
   const int64_t count = testing::scaled(20000);
+  // Three random bytes spell "<s>" now and then; as a special token it would not come back.
+  EncodeOptions literal = plain();
+  literal.parse_special = false;
   for (int64_t i = 0; i < count; ++i) {
     std::string text = i % 3 == 0 ? testing::random_text(random, 24) : testing::random_bytes(random, 24);
     if (marks_are_spaces && text.find("\xe2\x96\x81") != std::string::npos) continue;
     if (text.find_first_of(missing) != std::string::npos) continue;
-    ASSERT_EQ(tokenizer.decode(tokenizer.encode(text, plain())), text) << "string " << i;
+    ASSERT_EQ(tokenizer.decode(tokenizer.encode(text, literal)), text) << "string " << i;
   }
 }
 
