@@ -46,10 +46,10 @@ text::TemplateSource open_template_source(const std::filesystem::path& path) {
     return template_from_metadata(loaders::open_checkpoint(path).metadata);
   const std::string extension = path.extension().string();
   require(extension != ".gguf", ErrorCode::kInvalidFile, "{} does not begin with 'GGUF'", path.string());
-  in.clear();
-  in.seekg(0);
+  // Pipes cannot be read twice: what was looked at stays in front.
   std::ostringstream source;
-  source << in.rdbuf();
+  source << std::string_view(magic, static_cast<size_t>(in.gcount()));
+  if (in.gcount() == 4) source << in.rdbuf();
   require(in.good() || in.eof(), ErrorCode::kIo, "cannot read {}", path.string());
   text::TemplateSource out;
   out.templates.emplace_back("default", std::move(source).str());
