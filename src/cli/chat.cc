@@ -29,7 +29,8 @@ volatile std::sig_atomic_t g_stop_answer = 0;
 
 const char* edit_prompt(EditLine*) { return "> "; }
 
-/// Lines from the terminal with editing and a history file, or plain lines when standard input is no terminal.
+/// Lines from the terminal with editing and a history file, or plain lines when standard input is no
+/// terminal.
 class LineReader {
  public:
   LineReader() : interactive_(isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)) {
@@ -91,12 +92,14 @@ constexpr const char* kHelp =
 
 class Conversation {
  public:
-  Conversation(LoadedModel& loaded, const ModelArguments& arguments, GenerationArguments generation, std::string system)
+  Conversation(LoadedModel& loaded, const ModelArguments& arguments, GenerationArguments generation,
+               std::string system)
       : tokenizer_(*loaded.tokenizer), generation_(std::move(generation)), system_(std::move(system)) {
     const text::TemplateSource source = template_from_checkpoint(*loaded.checkpoint);
     const std::string* chosen = source.choose(false);
     require(chosen != nullptr, ErrorCode::kUnsupported,
-            "{} has no chat template: it is no chat model; `millrace run` continues a text", loaded.checkpoint->path.string());
+            "{} has no chat template: it is no chat model; `millrace run` continues a text",
+            loaded.checkpoint->path.string());
     template_ = text::ChatTemplate::parse(*chosen);
     render_options_.fallbacks = source.special_tokens;
     engine::EngineOptions options;
@@ -149,7 +152,8 @@ class Conversation {
     // The template writes BOS itself where the model wants it.
     encode.add_special = false;
     request.prompt = tokenizer_.encode(prompt, encode);
-    if (tokenizer_.adds_bos() && tokenizer_.bos() && (request.prompt.empty() || request.prompt[0] != *tokenizer_.bos()))
+    if (tokenizer_.adds_bos() && tokenizer_.bos() &&
+        (request.prompt.empty() || request.prompt[0] != *tokenizer_.bos()))
       request.prompt.insert(request.prompt.begin(), *tokenizer_.bos());
     request.sampling = generation_.sampling;
     request.generation = generation_.generation;
@@ -180,9 +184,10 @@ class Conversation {
     std::fflush(stdout);
     messages_.push_back({{"role", "assistant"}, {"content", text}});
     const double seconds = done.timing.total - done.timing.first_token;
-    stats_ = fmt::format("{} prompt tokens ({} cached), first token after {:.0f} ms, {} tokens at {:.1f} tokens/s\n",
-                         done.usage.prompt_tokens, done.usage.cached_tokens, done.timing.first_token * 1000, tokens,
-                         seconds > 0 && tokens > 1 ? (tokens - 1) / seconds : 0.0);
+    stats_ = fmt::format(
+        "{} prompt tokens ({} cached), first token after {:.0f} ms, {} tokens at {:.1f} tokens/s\n",
+        done.usage.prompt_tokens, done.usage.cached_tokens, done.timing.first_token * 1000, tokens,
+        seconds > 0 && tokens > 1 ? (tokens - 1) / seconds : 0.0);
   }
 
   const text::Tokenizer& tokenizer_;
@@ -199,19 +204,27 @@ class Conversation {
 bool obey(const std::string& line, Conversation& conversation, bool& leave) {
   if (line.empty() || line[0] != '/') return false;
   const size_t space = line.find(' ');
-  const std::string command = line.substr(0, space), rest = space == std::string::npos ? "" : line.substr(space + 1);
-  if (command == "/help") fmt::print("{}", kHelp);
-  else if (command == "/reset") conversation.reset();
-  else if (command == "/system") conversation.set_system(rest);
-  else if (command == "/undo") conversation.undo();
-  else if (command == "/stats") fmt::print("{}", conversation.stats());
-  else if (command == "/exit" || command == "/quit") leave = true;
+  const std::string command = line.substr(0, space),
+                    rest = space == std::string::npos ? "" : line.substr(space + 1);
+  if (command == "/help")
+    fmt::print("{}", kHelp);
+  else if (command == "/reset")
+    conversation.reset();
+  else if (command == "/system")
+    conversation.set_system(rest);
+  else if (command == "/undo")
+    conversation.undo();
+  else if (command == "/stats")
+    fmt::print("{}", conversation.stats());
+  else if (command == "/exit" || command == "/quit")
+    leave = true;
   else if (command == "/save") {
     std::FILE* out = std::fopen(rest.c_str(), "w");
     if (!out) {
       fmt::print("cannot write {}: give a file name\n", rest.empty() ? "''" : rest);
     } else {
-      fmt::print(out, "{}\n", conversation.messages().dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+      fmt::print(out, "{}\n",
+                 conversation.messages().dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
       std::fclose(out);
     }
   } else {

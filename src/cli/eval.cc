@@ -49,8 +49,9 @@ int perplexity(const ModelArguments& arguments, const PerplexityOptions& options
   LoadedModel loaded = load(arguments);
   const models::ModelInfo& info = loaded.model->info();
   const std::string text = read_text(options.text_path);
-  // The text's tokens are cut into windows; each begins with BOS where the vocabulary has it in front, so that every
-  // window is a context the model was trained to see. All tokens but the first of a window are scored.
+  // The text's tokens are cut into windows; each begins with BOS where the vocabulary has it in front, so
+  // that every window is a context the model was trained to see. All tokens but the first of a window are
+  // scored.
   text::EncodeOptions plain;
   plain.add_special = false;
   plain.parse_special = false;
@@ -63,8 +64,8 @@ int perplexity(const ModelArguments& arguments, const PerplexityOptions& options
   if (window < 2 || (info.context_length > 0 && window > info.context_length))
     throw UsageError(fmt::format("a window of {} tokens does not fit: expected 2 to {}", window, limit));
   const int32_t step = window - (bos ? 1 : 0);
-  require(ids.size() >= 2, ErrorCode::kInvalidArgument, "{} has {} tokens: expected at least 2", options.text_path,
-          ids.size());
+  require(ids.size() >= 2, ErrorCode::kInvalidArgument, "{} has {} tokens: expected at least 2",
+          options.text_path, ids.size());
   models::SequenceRunner runner(*loaded.model, *loaded.pool, loaded.isa,
                                 resolve_kv_type(arguments.kv_type, info), window);
   Progress progress("scoring", !arguments.quiet && config::interactive_stderr());
@@ -75,7 +76,8 @@ int perplexity(const ModelArguments& arguments, const PerplexityOptions& options
     std::vector<int32_t> part;
     if (bos) part.push_back(*loaded.tokenizer->bos());
     const size_t end = std::min(ids.size(), begin + static_cast<size_t>(step));
-    part.insert(part.end(), ids.begin() + static_cast<ptrdiff_t>(begin), ids.begin() + static_cast<ptrdiff_t>(end));
+    part.insert(part.end(), ids.begin() + static_cast<ptrdiff_t>(begin),
+                ids.begin() + static_cast<ptrdiff_t>(end));
     if (part.size() < 2) break;
     runner.reset();
     auto score = [&](int32_t first, int32_t rows, const float* logits) {
@@ -94,7 +96,9 @@ int perplexity(const ModelArguments& arguments, const PerplexityOptions& options
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_time).count();
   const double value = std::exp(total / static_cast<double>(scored));
   if (options.json) {
-    const nlohmann::json out = {{"perplexity", value}, {"tokens", scored}, {"window", window},
+    const nlohmann::json out = {{"perplexity", value},
+                                {"tokens", scored},
+                                {"window", window},
                                 {"mean_negative_log_likelihood", total / static_cast<double>(scored)},
                                 {"seconds", seconds}};
     fmt::print("{}\n", out.dump());
@@ -108,14 +112,17 @@ int perplexity(const ModelArguments& arguments, const PerplexityOptions& options
 int run(int argc, char** argv) {
   CLI::App app("Measures a model's quality.", "millrace eval");
   app.require_subcommand(1);
-  CLI::App* sub = app.add_subcommand("perplexity", "exp of the mean negative log likelihood of a text's tokens");
+  CLI::App* sub =
+      app.add_subcommand("perplexity", "exp of the mean negative log likelihood of a text's tokens");
   ModelArguments arguments;
   PerplexityOptions options;
   add_model_options(*sub, arguments);
   sub->add_option("TEXT", options.text_path, "text file, - for standard input")->required();
-  sub->add_option("--window", options.window, "tokens of a window, BOS included (default 512, at most the context)")
+  sub->add_option("--window", options.window,
+                  "tokens of a window, BOS included (default 512, at most the context)")
       ->check(CLI::Range(2, 1 << 24));
-  sub->add_option("--max-tokens", options.max_tokens, "score only the beginning of the text")->check(CLI::Range(2, 1 << 30));
+  sub->add_option("--max-tokens", options.max_tokens, "score only the beginning of the text")
+      ->check(CLI::Range(2, 1 << 30));
   sub->add_flag("--json", options.json, "print a JSON object");
   if (parse_arguments(app, argc, argv)) return 0;
   return perplexity(arguments, options);

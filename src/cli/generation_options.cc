@@ -14,7 +14,8 @@ void add_generation_options(CLI::App& app, GenerationArguments& a) {
   auto number = [&](const char* name, auto& value, const char* help) {
     app.add_option(name, value, help)->group(group)->type_name("");
   };
-  app.add_option("-n,--max-tokens", g.max_tokens, "tokens to generate at most (default: what the context leaves)")
+  app.add_option("-n,--max-tokens", g.max_tokens,
+                 "tokens to generate at most (default: what the context leaves)")
       ->type_name("N");
   app.add_option("--stop", a.stop, "end at this text (may be given several times)")->type_name("TEXT");
   app.add_flag("--ignore-eos", g.ignore_eos, "go on after the end token");
@@ -27,9 +28,11 @@ void add_generation_options(CLI::App& app, GenerationArguments& a) {
   number("--mirostat", s.mirostat, "1 or 2; with --mirostat-tau, --mirostat-eta");
   app.add_option("--mirostat-tau", s.mirostat_tau)->group("");
   app.add_option("--mirostat-eta", s.mirostat_eta)->group("");
-  number("--xtc-probability", s.xtc_probability, "leave out the likeliest now and then; with --xtc-threshold");
+  number("--xtc-probability", s.xtc_probability,
+         "leave out the likeliest now and then; with --xtc-threshold");
   app.add_option("--xtc-threshold", s.xtc_threshold)->group("");
-  number("--dry-multiplier", s.dry_multiplier, "DRY penalty; with --dry-base, --dry-allowed-length, --dry-last-n");
+  number("--dry-multiplier", s.dry_multiplier,
+         "DRY penalty; with --dry-base, --dry-allowed-length, --dry-last-n");
   app.add_option("--dry-base", s.dry_base)->group("");
   app.add_option("--dry-allowed-length", s.dry_allowed_length)->group("");
   app.add_option("--dry-last-n", s.dry_penalty_last_n)->group("");

@@ -52,7 +52,8 @@ LoadedModel load(const ModelArguments& a, NeedTokenizer need) {
   options.isa = loaded.isa;
   if (!a.quantize.empty()) {
     const auto type = dtype_from_name(a.quantize);
-    if (!type) throw UsageError(fmt::format("unknown type '{}' for --quantize: expected q8_0, q4_k, ...", a.quantize));
+    if (!type)
+      throw UsageError(fmt::format("unknown type '{}' for --quantize: expected q8_0, q4_k, ...", a.quantize));
     options.quantize = *type;
   }
   loaded.checkpoint = std::make_shared<loaders::Checkpoint>(loaders::open_checkpoint(a.path));

@@ -1,5 +1,5 @@
-// What most subcommands begin with: a checkpoint opened, its tokenizer, its model packed by a pool of workers, with
-// progress on standard error while that takes a while.
+// What most subcommands begin with: a checkpoint opened, its tokenizer, its model packed by a pool of
+// workers, with progress on standard error while that takes a while.
 #pragma once
 
 #include <memory>
@@ -31,7 +31,7 @@ void add_model_options(CLI::App& app, ModelArguments& arguments);
 
 struct LoadedModel {
   std::shared_ptr<loaders::Checkpoint> checkpoint;
-  std::unique_ptr<text::Tokenizer> tokenizer;   ///< null when the checkpoint has none
+  std::unique_ptr<text::Tokenizer> tokenizer;  ///< null when the checkpoint has none
   std::shared_ptr<ThreadPool> pool;
   std::unique_ptr<models::Model> model;
   IsaLevel isa = IsaLevel::kScalar;

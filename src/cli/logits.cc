@@ -23,13 +23,17 @@ void print_row(const float* row, int32_t vocab, bool first) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Prints the logits after each of the given token ids, as a JSON array of rows.", "millrace logits");
+  CLI::App app("Prints the logits after each of the given token ids, as a JSON array of rows.",
+               "millrace logits");
   ModelArguments arguments;
   add_model_options(app, arguments);
   std::vector<int32_t> ids;
   bool last = false, json = false;
   int32_t chunk = 256;
-  app.add_option("--ids", ids, "token ids, separated by commas")->delimiter(',')->required()->type_name("1,2,3");
+  app.add_option("--ids", ids, "token ids, separated by commas")
+      ->delimiter(',')
+      ->required()
+      ->type_name("1,2,3");
   app.add_flag("--last", last, "only the row of the last id");
   app.add_flag("--json", json, "print JSON (the only form there is)");
   app.add_option("--chunk", chunk, "rows computed together")->check(CLI::Range(1, 1 << 20))->type_name("N");

@@ -48,7 +48,8 @@ int dispatch(int argc, char** argv) {
 
 void register_subcommand(const Subcommand& subcommand) {
   auto& list = registry();
-  const auto at = std::find_if(list.begin(), list.end(), [&](const Subcommand& s) { return s.order > subcommand.order; });
+  const auto at =
+      std::find_if(list.begin(), list.end(), [&](const Subcommand& s) { return s.order > subcommand.order; });
   list.insert(at, subcommand);
 }
 

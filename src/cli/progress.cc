@@ -33,7 +33,8 @@ void Progress::update(uint64_t done, uint64_t total, const std::string& unit) {
   const double left = share > 0 ? elapsed * (1 - share) / share : 0;
   const std::string counts = unit == "B" ? fmt::format("{} of {}", human_bytes(done), human_bytes(total))
                                          : fmt::format("{} of {} {}", done, total, unit);
-  fmt::print(stderr, "\r{} [{}{}] {:3.0f}%  {}  {:.0f} s left \033[K", label_, std::string(static_cast<size_t>(filled), '#'),
+  fmt::print(stderr, "\r{} [{}{}] {:3.0f}%  {}  {:.0f} s left \033[K", label_,
+             std::string(static_cast<size_t>(filled), '#'),
              std::string(static_cast<size_t>(kWidth - filled), '.'), share * 100, counts, left);
   std::fflush(stderr);
   drawn_ = true;

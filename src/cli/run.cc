@@ -52,7 +52,8 @@ class Collector {
       if (!e.top.empty()) {
         nlohmann::json top = nlohmann::json::array();
         for (const auto& t : e.top)
-          top.push_back({{"id", t.token}, {"token", utf8::replace_invalid(tokenizer_.piece(t.token, true))},
+          top.push_back({{"id", t.token},
+                         {"token", utf8::replace_invalid(tokenizer_.piece(t.token, true))},
                          {"logprob", t.logprob}});
         answer.logprobs.push_back({{"id", e.token}, {"logprob", e.logprob}, {"top", top}});
       }
@@ -98,21 +99,28 @@ void print_summary(const engine::Event& done, size_t tokens, double load_seconds
   const auto& t = done.timing;
   const double prompt_seconds = t.first_token - t.queued, decode_seconds = t.total - t.first_token;
   const int computed = done.usage.prompt_tokens - done.usage.cached_tokens;
-  fmt::print(stderr, "\nprompt: {} tokens, {:.1f} tokens/s · generated: {} tokens, {:.1f} tokens/s · first token after {:.0f} ms · "
+  fmt::print(stderr,
+             "\nprompt: {} tokens, {:.1f} tokens/s · generated: {} tokens, {:.1f} tokens/s · first token "
+             "after {:.0f} ms · "
              "loaded in {:.2f} s · peak memory {}\n",
              done.usage.prompt_tokens, prompt_seconds > 0 ? computed / prompt_seconds : 0.0, tokens,
              decode_seconds > 0 && tokens > 1 ? static_cast<double>(tokens - 1) / decode_seconds : 0.0,
              t.first_token * 1000, load_seconds, human_bytes(peak_resident_bytes()));
 }
 
-/// The context to run with: as asked, or the model's own, or what --max-tokens needs beyond it (with a warning: the text
-/// gets worse where the model was not trained). A prompt that is too long by itself is refused by the engine.
-int32_t context_for(const models::ModelInfo& info, const RunOptions& options, const engine::Request& request) {
-  const int64_t needed = static_cast<int64_t>(request.prompt.size()) + std::max(0, request.generation.max_tokens);
-  if (options.context > 0 || info.context_length == 0 || info.fixed_context || needed <= info.context_length ||
-      static_cast<int64_t>(request.prompt.size()) >= info.context_length || needed > (1 << 27))
+/// The context to run with: as asked, or the model's own, or what --max-tokens needs beyond it (with a
+/// warning: the text gets worse where the model was not trained). A prompt that is too long by itself is
+/// refused by the engine.
+int32_t context_for(const models::ModelInfo& info, const RunOptions& options,
+                    const engine::Request& request) {
+  const int64_t needed =
+      static_cast<int64_t>(request.prompt.size()) + std::max(0, request.generation.max_tokens);
+  if (options.context > 0 || info.context_length == 0 || info.fixed_context ||
+      needed <= info.context_length || static_cast<int64_t>(request.prompt.size()) >= info.context_length ||
+      needed > (1 << 27))
     return options.context;
-  fmt::print(stderr, "note: the model was made for {} tokens, the {} asked for go beyond\n", info.context_length, needed);
+  fmt::print(stderr, "note: the model was made for {} tokens, the {} asked for go beyond\n",
+             info.context_length, needed);
   return static_cast<int32_t>(needed);
 }
 
@@ -157,8 +165,10 @@ int generate_text(LoadedModel& loaded, const ModelArguments& arguments, Generati
       {"text", utf8::replace_invalid(answer.text)},
       {"finish_reason", g_interrupted ? "interrupted" : engine::finish_reason_name(answer.reason)},
       {"usage", {{"prompt_tokens", done.usage.prompt_tokens}, {"completion_tokens", answer.ids.size()}}},
-      {"timing", {{"load_seconds", loaded.load_seconds}, {"first_token_seconds", done.timing.first_token},
-                  {"total_seconds", done.timing.total}}},
+      {"timing",
+       {{"load_seconds", loaded.load_seconds},
+        {"first_token_seconds", done.timing.first_token},
+        {"total_seconds", done.timing.total}}},
       {"peak_memory_bytes", peak_resident_bytes()}};
   if (options.ids) out["ids"] = answer.ids;
   if (!answer.logprobs.empty()) out["logprobs"] = answer.logprobs;
@@ -167,21 +177,23 @@ int generate_text(LoadedModel& loaded, const ModelArguments& arguments, Generati
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Continues a prompt. Prompt and text go to standard output, all else to standard error.", "millrace run");
+  CLI::App app("Continues a prompt. Prompt and text go to standard output, all else to standard error.",
+               "millrace run");
   ModelArguments arguments;
   GenerationArguments generation;
   RunOptions options;
   add_model_options(app, arguments);
   auto* prompt = app.add_option("PROMPT", options.prompt, "the text to continue (default: standard input)");
-  app.add_option("-c,--context", options.context, "longest context (default: the model's)")->check(CLI::Range(0, 1 << 27));
+  app.add_option("-c,--context", options.context, "longest context (default: the model's)")
+      ->check(CLI::Range(0, 1 << 27));
   app.add_flag("--json", options.json, "print one JSON object at the end instead of streaming text");
   app.add_flag("--ids", options.ids, "with --json: the generated ids too");
   add_generation_options(app, generation);
   if (parse_arguments(app, argc, argv)) return 0;
   finish_generation_options(generation);
   if (prompt->count() == 0 && !isatty(STDIN_FILENO)) options.prompt = read_standard_input();
-  require(options.prompt.size() < (size_t{1} << 31), ErrorCode::kLimitExceeded, "the prompt has {} bytes: expected less than 2 GiB",
-          options.prompt.size());
+  require(options.prompt.size() < (size_t{1} << 31), ErrorCode::kLimitExceeded,
+          "the prompt has {} bytes: expected less than 2 GiB", options.prompt.size());
   // Field errors come before minutes of loading.
   try {
     engine::validate(generation.sampling, std::numeric_limits<int32_t>::max());
@@ -189,8 +201,9 @@ int run(int argc, char** argv) {
     throw UsageError(e.what());
   }
   const size_t bad = utf8::find_invalid(options.prompt);
-  require(bad == std::string::npos, ErrorCode::kInvalidArgument, "the prompt is not UTF-8: byte {} (0x{:02x}) is ill-formed",
-          bad, bad == std::string::npos ? 0 : static_cast<unsigned char>(options.prompt[bad]));
+  require(bad == std::string::npos, ErrorCode::kInvalidArgument,
+          "the prompt is not UTF-8: byte {} (0x{:02x}) is ill-formed", bad,
+          bad == std::string::npos ? 0 : static_cast<unsigned char>(options.prompt[bad]));
   LoadedModel loaded = load(arguments);
   return generate_text(loaded, arguments, generation, options);
 }

@@ -10,8 +10,8 @@ struct Subcommand {
   const char* name;     ///< "run"
   const char* summary;  ///< one line for `millrace --help`
   int order;            ///< place in `millrace --help`, smallest first
-  /// argv[0] is the subcommand's name. Returns the exit status; an Error thrown out of it becomes one sentence on
-  /// standard error and status 1 (2 for kUsage below).
+  /// argv[0] is the subcommand's name. Returns the exit status; an Error thrown out of it becomes one
+  /// sentence on standard error and status 1 (2 for kUsage below).
   int (*run)(int argc, char** argv);
 };
 
@@ -34,5 +34,6 @@ struct SubcommandRegistration {
 
 }  // namespace millrace::cli
 
-#define MILLRACE_SUBCOMMAND(name, order, summary, function) \
-  static const ::millrace::cli::SubcommandRegistration registration_of_##function({name, summary, order, function})
+#define MILLRACE_SUBCOMMAND(name, order, summary, function)                        \
+  static const ::millrace::cli::SubcommandRegistration registration_of_##function( \
+      {name, summary, order, function})

@@ -1,5 +1,5 @@
-// Memory for a step. An Arena is a bump allocator over one aligned buffer: it grows only between steps (reserve), so
-// that nothing is allocated inside one once it has seen its largest step.
+// Memory for a step. An Arena is a bump allocator over one aligned buffer: it grows only between steps
+// (reserve), so that nothing is allocated inside one once it has seen its largest step.
 #pragma once
 
 #include <cstddef>
@@ -26,9 +26,13 @@ class AlignedBuffer {
   const std::byte* data() const { return data_; }
   size_t size() const { return size_; }
   template <typename T>
-  T* as() { return reinterpret_cast<T*>(data_); }
+  T* as() {
+    return reinterpret_cast<T*>(data_);
+  }
   template <typename T>
-  const T* as() const { return reinterpret_cast<const T*>(data_); }
+  const T* as() const {
+    return reinterpret_cast<const T*>(data_);
+  }
 
  private:
   std::byte* data_ = nullptr;
@@ -37,8 +41,8 @@ class AlignedBuffer {
 
 class Arena {
  public:
-  /// `count` uninitialised elements at 64-byte alignment, valid until reset(). What does not fit the buffer comes from
-  /// overflow buffers, and the next reset() grows the main buffer to hold all of it.
+  /// `count` uninitialised elements at 64-byte alignment, valid until reset(). What does not fit the buffer
+  /// comes from overflow buffers, and the next reset() grows the main buffer to hold all of it.
   template <typename T>
   T* allocate(int64_t count) {
     return reinterpret_cast<T*>(allocate_bytes(static_cast<size_t>(count) * sizeof(T)));

@@ -117,14 +117,18 @@ IsaLevel parse_isa(std::string_view name) {
             isa_name(best_isa()));
     return level;
   }
-  fail(ErrorCode::kInvalidArgument, "unknown instruction set '{}': expected auto, avx512, avx2 or scalar", name);
+  fail(ErrorCode::kInvalidArgument, "unknown instruction set '{}': expected auto, avx512, avx2 or scalar",
+       name);
 }
 
 std::string_view isa_name(IsaLevel level) {
   switch (level) {
-    case IsaLevel::kScalar: return "scalar";
-    case IsaLevel::kAvx2: return "avx2";
-    case IsaLevel::kAvx512: return "avx512";
+    case IsaLevel::kScalar:
+      return "scalar";
+    case IsaLevel::kAvx2:
+      return "avx2";
+    case IsaLevel::kAvx512:
+      return "avx512";
   }
   return "unknown";
 }
@@ -158,7 +162,8 @@ int usable_cpus() {
   // cgroup v1, as older container hosts still mount it
   const auto v1_quota = parse_u64(slurp("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"));
   const auto v1_period = parse_u64(slurp("/sys/fs/cgroup/cpu/cpu.cfs_period_us"));
-  if (v1_quota && v1_period && *v1_period) apply(static_cast<double>(*v1_quota) / static_cast<double>(*v1_period));
+  if (v1_quota && v1_period && *v1_period)
+    apply(static_cast<double>(*v1_quota) / static_cast<double>(*v1_period));
   return std::max(1, cpus);
 }
 
@@ -171,7 +176,8 @@ uint64_t available_memory_bytes() {
     // Page cache counts as used by the cgroup but is given back under pressure.
     const std::string stat = slurp(folder + "/memory.stat");
     const size_t at = stat.find("inactive_file ");
-    const uint64_t reclaimable = at == std::string::npos ? 0 : std::strtoull(stat.c_str() + at + 14, nullptr, 10);
+    const uint64_t reclaimable =
+        at == std::string::npos ? 0 : std::strtoull(stat.c_str() + at + 14, nullptr, 10);
     const uint64_t held = *used > reclaimable ? *used - reclaimable : 0;
     available = std::min(available, *limit > held ? *limit - held : 0);
   });
@@ -186,7 +192,8 @@ std::string cpu_model_name() {
   const size_t at = info.find("model name");
   if (at == std::string::npos) return "unknown CPU";
   const size_t colon = info.find(':', at), end = info.find('\n', at);
-  return colon == std::string::npos || colon + 2 > end ? "unknown CPU" : info.substr(colon + 2, end - colon - 2);
+  return colon == std::string::npos || colon + 2 > end ? "unknown CPU"
+                                                       : info.substr(colon + 2, end - colon - 2);
 }
 
 }  // namespace millrace

@@ -8,13 +8,14 @@
 
 namespace millrace {
 
-/// Levels a user can force with --isa. kAvx512 needs F, BW, VL, DQ and VNNI; kAvx2 needs AVX2, FMA, F16C and BMI2.
+/// Levels a user can force with --isa. kAvx512 needs F, BW, VL, DQ and VNNI; kAvx2 needs AVX2, FMA, F16C and
+/// BMI2.
 enum class IsaLevel { kScalar, kAvx2, kAvx512 };
 
 struct CpuFeatures {
-  bool avx2 = false;       ///< AVX2 + FMA + F16C + BMI2, and the OS saves YMM
-  bool avx_vnni = false;   ///< VEX-coded VNNI beside avx2
-  bool avx512 = false;     ///< F, BW, VL, DQ, VNNI, and the OS saves ZMM
+  bool avx2 = false;      ///< AVX2 + FMA + F16C + BMI2, and the OS saves YMM
+  bool avx_vnni = false;  ///< VEX-coded VNNI beside avx2
+  bool avx512 = false;    ///< F, BW, VL, DQ, VNNI, and the OS saves ZMM
   bool avx512_bf16 = false;
   bool amx_int8 = false;
   bool amx_bf16 = false;
@@ -25,16 +26,17 @@ const CpuFeatures& cpu_features();
 /// The highest level this CPU has.
 IsaLevel best_isa();
 
-/// "auto", "avx512", "avx2", "scalar" to a level; Error(kInvalidArgument) for another word, Error(kUnsupported) for
-/// a level this CPU does not have.
+/// "auto", "avx512", "avx2", "scalar" to a level; Error(kInvalidArgument) for another word,
+/// Error(kUnsupported) for a level this CPU does not have.
 IsaLevel parse_isa(std::string_view name);
 std::string_view isa_name(IsaLevel level);
 
-/// Threads worth starting: the least of the online cores in this process's affinity mask (cpuset) and the cgroup's CPU
-/// quota rounded up; at least 1.
+/// Threads worth starting: the least of the online cores in this process's affinity mask (cpuset) and the
+/// cgroup's CPU quota rounded up; at least 1.
 int usable_cpus();
 
-/// The quota of a cgroup v2 "cpu.max" text ("max 100000", "200000 100000") in cores; nullopt for none or nonsense.
+/// The quota of a cgroup v2 "cpu.max" text ("max 100000", "200000 100000") in cores; nullopt for none or
+/// nonsense.
 std::optional<double> parse_cpu_max(std::string_view text);
 
 /// Bytes this process may still take: the least of the machine's available memory and what the cgroup leaves.

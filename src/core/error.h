@@ -1,5 +1,6 @@
-// Typed errors. Whatever comes from outside (file, request, command line) and is wrong becomes an Error: a code, and one
-// sentence that says what was wrong, where, and what was expected. Nothing from outside may end the process.
+// Typed errors. Whatever comes from outside (file, request, command line) and is wrong becomes an Error: a
+// code, and one sentence that says what was wrong, where, and what was expected. Nothing from outside may end
+// the process.
 #pragma once
 
 #include <fmt/format.h>

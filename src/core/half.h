@@ -29,7 +29,8 @@ inline fp16_t float_to_fp16(float f) {
   if (magnitude > 0x7f800000u) return static_cast<fp16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
   if (magnitude >= 0x477ff000u) return static_cast<fp16_t>(sign | 0x7c00u);  // rounds to infinity
   if (magnitude < 0x38800000u) {
-    // Subnormal result: adding 0.5 aligns the mantissa at units of 2^-24 and rounds to nearest even in hardware.
+    // Subnormal result: adding 0.5 aligns the mantissa at units of 2^-24 and rounds to nearest even in
+    // hardware.
     const float aligned = std::bit_cast<float>(magnitude) + 0.5f;
     return static_cast<fp16_t>(sign | (std::bit_cast<uint32_t>(aligned) - 0x3f000000u));
   }
@@ -41,7 +42,8 @@ inline float bf16_to_float(bf16_t b) { return std::bit_cast<float>(static_cast<u
 
 inline bf16_t float_to_bf16(float f) {
   const uint32_t bits = std::bit_cast<uint32_t>(f);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<bf16_t>((bits >> 16) | 64u);  // keep NaN, make it quiet
+  if ((bits & 0x7fffffffu) > 0x7f800000u)
+    return static_cast<bf16_t>((bits >> 16) | 64u);  // keep NaN, make it quiet
   return static_cast<bf16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 

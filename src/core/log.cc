@@ -3,7 +3,6 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
-
 #include <atomic>
 #include <chrono>
 #include <ctime>
@@ -16,7 +15,8 @@ std::atomic<bool> g_json{false};
 
 spdlog::logger& logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
-    auto made = std::make_shared<spdlog::logger>("millrace", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    auto made =
+        std::make_shared<spdlog::logger>("millrace", std::make_shared<spdlog::sinks::stderr_sink_mt>());
     made->set_pattern("%v");
     made->set_level(spdlog::level::warn);
     made->flush_on(spdlog::level::warn);
@@ -27,11 +27,16 @@ spdlog::logger& logger() {
 
 spdlog::level::level_enum to_spdlog(Level level) {
   switch (level) {
-    case Level::kDebug: return spdlog::level::debug;
-    case Level::kInfo: return spdlog::level::info;
-    case Level::kWarn: return spdlog::level::warn;
-    case Level::kError: return spdlog::level::err;
-    case Level::kOff: return spdlog::level::off;
+    case Level::kDebug:
+      return spdlog::level::debug;
+    case Level::kInfo:
+      return spdlog::level::info;
+    case Level::kWarn:
+      return spdlog::level::warn;
+    case Level::kError:
+      return spdlog::level::err;
+    case Level::kOff:
+      return spdlog::level::off;
   }
   return spdlog::level::off;
 }
@@ -64,8 +69,8 @@ std::string timestamp() {
   const std::time_t seconds = ms / 1000;
   std::tm utc{};
   gmtime_r(&seconds, &utc);
-  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday,
-                     utc.tm_hour, utc.tm_min, utc.tm_sec, ms % 1000);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", utc.tm_year + 1900, utc.tm_mon + 1,
+                     utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, ms % 1000);
 }
 
 }  // namespace
@@ -84,16 +89,20 @@ void write(Level level, std::string_view event, std::initializer_list<Field> fie
       line += ',';
       append_quoted(line, f.key);
       line += ':';
-      if (f.quoted) append_quoted(line, f.value);
-      else line += f.value;
+      if (f.quoted)
+        append_quoted(line, f.value);
+      else
+        line += f.value;
     }
     line += '}';
   } else {
     line = fmt::format("{} {} {}", timestamp(), level_name(level), event);
     for (const Field& f : fields) {
       line += fmt::format(" {}=", f.key);
-      if (f.quoted && f.value.find_first_of(" \"\n\t=") != std::string::npos) append_quoted(line, f.value);
-      else line += f.value;
+      if (f.quoted && f.value.find_first_of(" \"\n\t=") != std::string::npos)
+        append_quoted(line, f.value);
+      else
+        line += f.value;
     }
   }
   logger().log(to_spdlog(level), fmt::runtime("{}"), line);

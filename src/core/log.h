@@ -22,8 +22,8 @@ struct Field {
   Field(std::string_view k, const std::string& v) : key(k), value(v) {}
   Field(std::string_view k, bool v) : key(k), value(v ? "true" : "false"), quoted(false) {}
   template <typename T>
-    requires std::is_arithmetic_v<T>
-  Field(std::string_view k, T v) : key(k), value(fmt::format("{}", v)), quoted(false) {}
+  requires std::is_arithmetic_v<T> Field(std::string_view k, T v)
+      : key(k), value(fmt::format("{}", v)), quoted(false) {}
 };
 
 void set_level(Level level);

@@ -23,7 +23,8 @@ std::shared_ptr<MappedFile> MappedFile::open(const std::filesystem::path& path) 
   } closer{fd};
   struct stat info {};
   require(::fstat(fd, &info) == 0, ErrorCode::kIo, "cannot stat {}: {}", path.string(), std::strerror(errno));
-  require(!S_ISDIR(info.st_mode), ErrorCode::kInvalidArgument, "{} is a directory: expected a file", path.string());
+  require(!S_ISDIR(info.st_mode), ErrorCode::kInvalidArgument, "{} is a directory: expected a file",
+          path.string());
   require(S_ISREG(info.st_mode), ErrorCode::kInvalidArgument, "{} is not a regular file", path.string());
   std::shared_ptr<MappedFile> file(new MappedFile);
   file->path_ = path;
@@ -52,6 +53,8 @@ void advise(const void* begin, size_t bytes, int advice, bool inner) {
 }  // namespace
 
 void MappedFile::release(const void* begin, size_t bytes) const { advise(begin, bytes, MADV_DONTNEED, true); }
-void MappedFile::prefetch(const void* begin, size_t bytes) const { advise(begin, bytes, MADV_WILLNEED, false); }
+void MappedFile::prefetch(const void* begin, size_t bytes) const {
+  advise(begin, bytes, MADV_WILLNEED, false);
+}
 
 }  // namespace millrace

@@ -10,7 +10,8 @@ namespace millrace {
 
 class MappedFile {
  public:
-  /// Error(kNotFound / kIo / kInvalidArgument) with the path and what the system said; a directory or a device is refused.
+  /// Error(kNotFound / kIo / kInvalidArgument) with the path and what the system said; a directory or a
+  /// device is refused.
   static std::shared_ptr<MappedFile> open(const std::filesystem::path& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
@@ -19,7 +20,8 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::filesystem::path& path() const { return path_; }
 
-  /// Tells the kernel that the range was packed elsewhere and its resident pages can go (whole pages inside it only).
+  /// Tells the kernel that the range was packed elsewhere and its resident pages can go (whole pages inside
+  /// it only).
   void release(const void* begin, size_t bytes) const;
   /// Tells the kernel to read the range ahead.
   void prefetch(const void* begin, size_t bytes) const;

@@ -1,6 +1,8 @@
-// Precompiled header of every target: the standard headers that most files need, and fmt. Project headers stay out,
-// so that a change to one rebuilds only what includes it.
+// Precompiled header of every target: the standard headers that most files need, and fmt. Project headers
+// stay out, so that a change to one rebuilds only what includes it.
 #pragma once
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -22,5 +24,3 @@
 #include <utility>
 #include <variant>
 #include <vector>
-
-#include <fmt/format.h>

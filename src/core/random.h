@@ -1,4 +1,5 @@
-// PCG32 (O'Neill 2014): small, fast, the same stream on every machine for a seed. Used wherever a result must repeat.
+// PCG32 (O'Neill 2014): small, fast, the same stream on every machine for a seed. Used wherever a result must
+// repeat.
 #pragma once
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// A view of a tensor: pointer, type, shape. It owns nothing. Rows are contiguous: dimension `ndim-1` is the innermost,
-// as in PyTorch (a GGUF shape is reversed by its loader).
+// A view of a tensor: pointer, type, shape. It owns nothing. Rows are contiguous: dimension `ndim-1` is the
+// innermost, as in PyTorch (a GGUF shape is reversed by its loader).
 #pragma once
 
 #include <array>

@@ -23,7 +23,8 @@ inline void relax() {
 #endif
 }
 
-// About 50 microseconds: longer than the serial gaps inside a step, shorter than what an idle server would notice.
+// About 50 microseconds: longer than the serial gaps inside a step, shorter than what an idle server would
+// notice.
 constexpr auto kSpinTime = std::chrono::microseconds(50);
 
 /// Waits until `word` differs from `seen`: spins first, then parks in the kernel. Returns the new value.
@@ -49,8 +50,8 @@ T wait_for_change(const std::atomic<T>& word, T seen, bool may_spin) {
 
 struct ThreadPool::State {
   // Each on a cache line of its own: workers poll one while the others are written.
-  alignas(64) std::atomic<uint32_t> epoch{0};      // grows by one per region; workers wait for it
-  alignas(64) std::atomic<int> running{0};         // workers that have not finished the region
+  alignas(64) std::atomic<uint32_t> epoch{0};  // grows by one per region; workers wait for it
+  alignas(64) std::atomic<int> running{0};     // workers that have not finished the region
   alignas(64) std::atomic<uint32_t> barrier_generation{0};
   alignas(64) std::atomic<int> barrier_arrived{0};
   std::atomic<bool> stopping{false};

@@ -1,6 +1,6 @@
-// The compute workers. One pool serves one engine; its threads live as long as it does. A parallel region is a fork
-// and a join with spin-then-park on both sides: cheap when regions follow each other within microseconds (a forward
-// pass), and idle without cost when they do not.
+// The compute workers. One pool serves one engine; its threads live as long as it does. A parallel region is
+// a fork and a join with spin-then-park on both sides: cheap when regions follow each other within
+// microseconds (a forward pass), and idle without cost when they do not.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,8 @@ namespace millrace {
 
 class ThreadPool {
  public:
-  /// `num_threads` counts the calling thread too; 0 means usable_cpus(). Error(kInvalidArgument) beyond 1024 or below 0.
+  /// `num_threads` counts the calling thread too; 0 means usable_cpus(). Error(kInvalidArgument) beyond 1024
+  /// or below 0.
   explicit ThreadPool(int num_threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -21,12 +22,13 @@ class ThreadPool {
 
   int num_threads() const { return num_threads_; }
 
-  /// Runs body(thread_index) once on every thread, the caller being thread 0, and returns when all are done. The first
-  /// exception thrown by a body is thrown again here, after all have ended. Regions do not nest, and only one thread
-  /// at a time may open one.
+  /// Runs body(thread_index) once on every thread, the caller being thread 0, and returns when all are done.
+  /// The first exception thrown by a body is thrown again here, after all have ended. Regions do not nest,
+  /// and only one thread at a time may open one.
   void run(FunctionRef<void(int)> body);
 
-  /// Runs body(begin, end, thread_index) over [0, count) in chunks of `grain`, handed out as threads come free.
+  /// Runs body(begin, end, thread_index) over [0, count) in chunks of `grain`, handed out as threads come
+  /// free.
   void parallel_for(int64_t count, int64_t grain, FunctionRef<void(int64_t, int64_t, int)> body);
 
   /// Inside a region: waits until every thread of the pool has called it.

@@ -17,11 +17,16 @@ bool continues(unsigned char lead, int index, unsigned char byte) {
   if ((byte & 0xc0) != 0x80) return false;
   if (index != 1) return true;
   switch (lead) {
-    case 0xe0: return byte >= 0xa0;
-    case 0xed: return byte <= 0x9f;
-    case 0xf0: return byte >= 0x90;
-    case 0xf4: return byte <= 0x8f;
-    default: return true;
+    case 0xe0:
+      return byte >= 0xa0;
+    case 0xed:
+      return byte <= 0x9f;
+    case 0xf0:
+      return byte >= 0x90;
+    case 0xf4:
+      return byte <= 0x8f;
+    default:
+      return true;
   }
 }
 
@@ -97,8 +102,10 @@ std::string replace_invalid(std::string_view text) {
   out.reserve(text.size());
   for (size_t at = 0; at < text.size();) {
     const size_t begin = at;
-    if (next(text, at) == kInvalid) out += "\xef\xbf\xbd";
-    else out.append(text.substr(begin, at - begin));
+    if (next(text, at) == kInvalid)
+      out += "\xef\xbf\xbd";
+    else
+      out.append(text.substr(begin, at - begin));
   }
   return out;
 }

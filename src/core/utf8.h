@@ -10,8 +10,8 @@ namespace millrace::utf8 {
 
 inline constexpr uint32_t kInvalid = 0xffffffffu;
 
-/// Decodes the code point at `at` and moves `at` past it. An ill-formed byte gives kInvalid and moves by one. Overlong
-/// forms, surrogates and values beyond U+10FFFF are ill-formed (Unicode 15, table 3-7).
+/// Decodes the code point at `at` and moves `at` past it. An ill-formed byte gives kInvalid and moves by one.
+/// Overlong forms, surrogates and values beyond U+10FFFF are ill-formed (Unicode 15, table 3-7).
 uint32_t next(std::string_view text, size_t& at);
 
 /// Appends `code_point` (a valid scalar value).

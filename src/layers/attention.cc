@@ -6,7 +6,8 @@
 namespace millrace::layers {
 namespace {
 
-/// QK-norm of [rows, heads, dim]: over each head with shared weights, over each head with its own, or over all heads.
+/// QK-norm of [rows, heads, dim]: over each head with shared weights, over each head with its own, or over
+/// all heads.
 void norm_projection(const ops::Context& context, const Norm& norm, float* x, int64_t rows, int64_t stride,
                      int32_t heads, int32_t dim) {
   if (!norm) return;
@@ -82,15 +83,21 @@ void Attention::forward(const Step& step, int layer, ops::MatmulInput& x, float*
   if (!c.norm_after_rope) normalise_all();
   if (c.rope) {
     ops::apply_rope(context, *c.rope_table, c.rope->layout, q, rows, q_stride, c.num_heads, c.key_dim);
-    if (k) ops::apply_rope(context, *c.rope_table, c.rope->layout, k, rows, stride, c.num_kv_heads, c.key_dim);
+    if (k)
+      ops::apply_rope(context, *c.rope_table, c.rope->layout, k, rows, stride, c.num_kv_heads, c.key_dim);
   }
   if (c.norm_after_rope) normalise_all();
 
   const int64_t out_width = int64_t{c.num_heads} * c.value_dim;
   float* attended = step.floats(rows * out_width);
   const CacheLayout& layout = step.cache().layout();
-  const ops::AttentionShape shape{c.num_heads, c.num_kv_heads, c.key_dim, c.value_dim, layout.block_size,
-                                  static_cast<ops::KvFormat>(layout.kv_type), step.cache().layer_block_bytes(layer)};
+  const ops::AttentionShape shape{c.num_heads,
+                                  c.num_kv_heads,
+                                  c.key_dim,
+                                  c.value_dim,
+                                  layout.block_size,
+                                  static_cast<ops::KvFormat>(layout.kv_type),
+                                  step.cache().layer_block_bytes(layer)};
   ops::AttentionOptions options;
   options.scale = c.scale;
   options.softcap = c.softcap;
@@ -116,8 +123,8 @@ std::vector<float> alibi_slopes(int32_t num_heads, float max_bias) {
   while (base * 2 <= num_heads) base *= 2;
   std::vector<float> slopes;
   for (int32_t h = 0; h < num_heads; ++h) {
-    const double exponent = h < base ? static_cast<double>(h + 1) / base
-                                     : static_cast<double>(2 * (h - base) + 1) / (2.0 * base);
+    const double exponent =
+        h < base ? static_cast<double>(h + 1) / base : static_cast<double>(2 * (h - base) + 1) / (2.0 * base);
     slopes.push_back(static_cast<float>(std::pow(2.0, -max_bias * exponent)));
   }
   return slopes;

@@ -1,5 +1,5 @@
-// Multi-head attention with everything that published dense decoders put into it: grouped heads, biases, QK-norm in its
-// forms, partial or no rotation, windows, soft-caps, sinks, ALiBi, gates.
+// Multi-head attention with everything that published dense decoders put into it: grouped heads, biases,
+// QK-norm in its forms, partial or no rotation, windows, soft-caps, sinks, ALiBi, gates.
 #pragma once
 
 #include <cstdint>
@@ -21,21 +21,23 @@ struct AttentionConfig {
   float softcap = 0.0f;
   int32_t window = 0;
   int32_t chunk = 0;
-  float clip_qkv = 0.0f;               ///< q, k, v clamped to [-clip, clip]; 0: not
-  const Rope* rope = nullptr;          ///< owned by the model; null: none
-  const ops::RopeTable* rope_table = nullptr;  ///< this step's table, filled by the model before its layers run
-  bool norm_after_rope = false;        ///< QK-norm follows the rotation
-  bool gated = false;                  ///< q has a gate beside each head's query (Qwen3-Next): output *= sigmoid(gate)
+  float clip_qkv = 0.0f;       ///< q, k, v clamped to [-clip, clip]; 0: not
+  const Rope* rope = nullptr;  ///< owned by the model; null: none
+  const ops::RopeTable* rope_table =
+      nullptr;                   ///< this step's table, filled by the model before its layers run
+  bool norm_after_rope = false;  ///< QK-norm follows the rotation
+  bool gated = false;  ///< q has a gate beside each head's query (Qwen3-Next): output *= sigmoid(gate)
   bool causal = true;
-  int32_t shared_layer = -1;           ///< reads K and V of an earlier layer
+  int32_t shared_layer = -1;  ///< reads K and V of an earlier layer
 };
 
 class Attention final : public Mixer {
  public:
   AttentionConfig config;
-  Linear qkv;                 ///< rows: q (with gates if gated), k, v
+  Linear qkv;  ///< rows: q (with gates if gated), k, v
   Linear output;
-  Norm query_norm, key_norm;  ///< over a head's vector; RMS with a longer weight: over all heads; LayerNorm with one: a row of it per head
+  Norm query_norm, key_norm;  ///< over a head's vector; RMS with a longer weight: over all heads; LayerNorm
+                              ///< with one: a row of it per head
   std::vector<float> sinks;
   std::vector<float> alibi_slopes;
 

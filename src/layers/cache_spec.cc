@@ -10,14 +10,17 @@ int64_t layer_block_bytes(const CacheSpec& spec, int32_t block_size, KvType kv_t
   switch (spec.kind) {
     case CacheSpec::Kind::kFull:
     case CacheSpec::Kind::kWindow:
-      return ops::kv_block_bytes(static_cast<ops::KvFormat>(kv_type), block_size, spec.num_kv_heads, spec.key_dim,
-                                 spec.value_dim);
+      return ops::kv_block_bytes(static_cast<ops::KvFormat>(kv_type), block_size, spec.num_kv_heads,
+                                 spec.key_dim, spec.value_dim);
     case CacheSpec::Kind::kLatent:
       // The latent is already a compression: it stays in 16 bits where K and V would be INT8 or INT4.
-      return ops::latent_block_bytes(static_cast<ops::KvFormat>(kv_type), block_size, spec.latent_dim, spec.rope_dim);
-    case CacheSpec::Kind::kRecurrent: return spec.state_bytes;
+      return ops::latent_block_bytes(static_cast<ops::KvFormat>(kv_type), block_size, spec.latent_dim,
+                                     spec.rope_dim);
+    case CacheSpec::Kind::kRecurrent:
+      return spec.state_bytes;
     case CacheSpec::Kind::kNone:
-    case CacheSpec::Kind::kShares: return 0;
+    case CacheSpec::Kind::kShares:
+      return 0;
   }
   return 0;
 }

@@ -1,5 +1,6 @@
-// What a layer keeps between steps. The four kinds of memory that models have; everything above (block manager,
-// scheduler, prefix cache) works with groups of layers of equal spec and never with the kind of a model.
+// What a layer keeps between steps. The four kinds of memory that models have; everything above (block
+// manager, scheduler, prefix cache) works with groups of layers of equal spec and never with the kind of a
+// model.
 #pragma once
 
 #include <cstdint>
@@ -50,10 +51,10 @@ struct CacheGroup {
 
 /// How the layers of a model fall into groups.
 struct CacheLayout {
-  int32_t block_size = 16;   ///< tokens in a block
+  int32_t block_size = 16;  ///< tokens in a block
   KvType kv_type = KvType::kBF16;
-  std::vector<CacheGroup> groups;           ///< kNone and kShares layers are in none
-  std::vector<int32_t> group_of_layer;      ///< -1 for kNone; kShares has its owner's
+  std::vector<CacheGroup> groups;       ///< kNone and kShares layers are in none
+  std::vector<int32_t> group_of_layer;  ///< -1 for kNone; kShares has its owner's
   std::vector<int32_t> index_in_group;
 
   /// Bytes of one block of group g, over all its layers (for kRecurrent: one sequence's states).

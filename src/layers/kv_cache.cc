@@ -17,7 +17,8 @@ KvCache::KvCache(CacheLayout layout, std::vector<int64_t> blocks_per_group)
   for (size_t g = 0; g < layout_.groups.size(); ++g) {
     const CacheGroup& group = layout_.groups[g];
     // Blocks start on cache lines, so that kernels may load whole vectors.
-    const int64_t bytes = round_up(layers::layer_block_bytes(group.spec, layout_.block_size, layout_.kv_type), 64);
+    const int64_t bytes =
+        round_up(layers::layer_block_bytes(group.spec, layout_.block_size, layout_.kv_type), 64);
     for (const int32_t layer : group.layers) {
       block_bytes_of_layer_[static_cast<size_t>(layer)] = bytes;
       data_of_layer_[static_cast<size_t>(layer)] =
@@ -54,7 +55,8 @@ void KvCache::copy_block(int group, int32_t from, int32_t to) {
 void KvCache::read_block(int group, int32_t block, std::byte* out) const {
   for (const int32_t layer : layout_.groups[static_cast<size_t>(group)].layers) {
     const auto bytes = static_cast<size_t>(block_bytes_of_layer_[static_cast<size_t>(layer)]);
-    std::memcpy(out, data_of_layer_[static_cast<size_t>(layer)].data() + bytes * static_cast<size_t>(block), bytes);
+    std::memcpy(out, data_of_layer_[static_cast<size_t>(layer)].data() + bytes * static_cast<size_t>(block),
+                bytes);
     out += bytes;
   }
 }
@@ -62,7 +64,8 @@ void KvCache::read_block(int group, int32_t block, std::byte* out) const {
 void KvCache::write_block(int group, int32_t block, const std::byte* in) {
   for (const int32_t layer : layout_.groups[static_cast<size_t>(group)].layers) {
     const auto bytes = static_cast<size_t>(block_bytes_of_layer_[static_cast<size_t>(layer)]);
-    std::memcpy(data_of_layer_[static_cast<size_t>(layer)].data() + bytes * static_cast<size_t>(block), in, bytes);
+    std::memcpy(data_of_layer_[static_cast<size_t>(layer)].data() + bytes * static_cast<size_t>(block), in,
+                bytes);
     in += bytes;
   }
 }
@@ -70,7 +73,8 @@ void KvCache::write_block(int group, int32_t block, const std::byte* in) {
 void KvCache::zero_block(int group, int32_t block) {
   for (const int32_t layer : layout_.groups[static_cast<size_t>(group)].layers) {
     const auto bytes = static_cast<size_t>(block_bytes_of_layer_[static_cast<size_t>(layer)]);
-    std::memset(data_of_layer_[static_cast<size_t>(layer)].data() + bytes * static_cast<size_t>(block), 0, bytes);
+    std::memset(data_of_layer_[static_cast<size_t>(layer)].data() + bytes * static_cast<size_t>(block), 0,
+                bytes);
   }
 }
 

@@ -1,5 +1,5 @@
-// The physical cache: for each layer an array of blocks. Block ids come from the engine's block manager; how a block looks
-// inside is the attention kernels' business (ops/attention.h).
+// The physical cache: for each layer an array of blocks. Block ids come from the engine's block manager; how
+// a block looks inside is the attention kernels' business (ops/attention.h).
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,15 @@ namespace millrace::layers {
 
 class KvCache {
  public:
-  /// blocks_per_group[g] blocks (or state slots) for each group of the layout. Memory is reserved, and touched on use.
+  /// blocks_per_group[g] blocks (or state slots) for each group of the layout. Memory is reserved, and
+  /// touched on use.
   KvCache(CacheLayout layout, std::vector<int64_t> blocks_per_group);
 
   const CacheLayout& layout() const { return layout_; }
   int64_t num_blocks(int group) const { return blocks_per_group_[static_cast<size_t>(group)]; }
 
-  /// First block of a layer's array; blocks are layer_block_bytes(layer) apart. kShares layers give their owner's.
+  /// First block of a layer's array; blocks are layer_block_bytes(layer) apart. kShares layers give their
+  /// owner's.
   std::byte* layer_data(int layer);
   int64_t layer_block_bytes(int layer) const;
 

@@ -43,22 +43,30 @@ void LatentAttention::forward(const Step& step, int layer, ops::MatmulInput& x, 
     float* rotated = step.floats(rows * num_heads * rope_dim);
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t h = 0; h < num_heads; ++h)
-        std::copy_n(q + r * q_width + h * head_dim + nope_dim, rope_dim, rotated + (r * num_heads + h) * rope_dim);
-    ops::apply_rope(context, *rope_table, rope->layout, rotated, rows, int64_t{num_heads} * rope_dim, num_heads, rope_dim);
+        std::copy_n(q + r * q_width + h * head_dim + nope_dim, rope_dim,
+                    rotated + (r * num_heads + h) * rope_dim);
+    ops::apply_rope(context, *rope_table, rope->layout, rotated, rows, int64_t{num_heads} * rope_dim,
+                    num_heads, rope_dim);
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t h = 0; h < num_heads; ++h)
-        std::copy_n(rotated + (r * num_heads + h) * rope_dim, rope_dim, q + r * q_width + h * head_dim + nope_dim);
+        std::copy_n(rotated + (r * num_heads + h) * rope_dim, rope_dim,
+                    q + r * q_width + h * head_dim + nope_dim);
     ops::apply_rope(context, *rope_table, rope->layout, kv + latent_dim, rows, kv_width, 1, rope_dim);
   }
   const int64_t latent_width = int64_t{num_heads} * latent_dim;
   float* q_latent = step.floats(rows * latent_width);
   for (int32_t h = 0; h < num_heads; ++h) {
     ops::MatmulInput part = ops::make_input(q + h * head_dim, rows, nope_dim, q_width);
-    ops::matmul(context, key_up[static_cast<size_t>(h)], part, q_latent + int64_t{h} * latent_dim, latent_width);
+    ops::matmul(context, key_up[static_cast<size_t>(h)], part, q_latent + int64_t{h} * latent_dim,
+                latent_width);
   }
   const CacheLayout& layout = step.cache().layout();
-  const ops::LatentShape shape{num_heads, latent_dim, rope_dim, layout.block_size,
-                               static_cast<ops::KvFormat>(layout.kv_type), step.cache().layer_block_bytes(layer)};
+  const ops::LatentShape shape{num_heads,
+                               latent_dim,
+                               rope_dim,
+                               layout.block_size,
+                               static_cast<ops::KvFormat>(layout.kv_type),
+                               step.cache().layer_block_bytes(layer)};
   ops::AttentionOptions options;
   options.scale = scale;
   ops::LatentInput input;
@@ -72,13 +80,15 @@ void LatentAttention::forward(const Step& step, int layer, ops::MatmulInput& x, 
   input.k_rope = kv + latent_dim;
   input.k_rope_stride = kv_width;
   float* attended = step.floats(rows * latent_width);
-  ops::latent_attention(context, shape, options, step.sequences(layer), input, step.cache().layer_data(layer), attended,
-                        latent_width);
+  ops::latent_attention(context, shape, options, step.sequences(layer), input, step.cache().layer_data(layer),
+                        attended, latent_width);
   const int64_t value_width = int64_t{num_heads} * value_dim;
   float* values = step.floats(rows * value_width);
   for (int32_t h = 0; h < num_heads; ++h) {
-    ops::MatmulInput part = ops::make_input(attended + int64_t{h} * latent_dim, rows, latent_dim, latent_width);
-    ops::matmul(context, value_up[static_cast<size_t>(h)], part, values + int64_t{h} * value_dim, value_width);
+    ops::MatmulInput part =
+        ops::make_input(attended + int64_t{h} * latent_dim, rows, latent_dim, latent_width);
+    ops::matmul(context, value_up[static_cast<size_t>(h)], part, values + int64_t{h} * value_dim,
+                value_width);
   }
   ops::MatmulInput value_input = ops::make_input(values, rows, value_width);
   output.forward(context, value_input, y, output.rows(), epilogue);

@@ -1,5 +1,5 @@
-// Multi-head latent attention (DeepSeek-V2 and V3), absorbed: the cache keeps one latent and one rotated key per token;
-// queries are carried into the latent space and results out of it.
+// Multi-head latent attention (DeepSeek-V2 and V3), absorbed: the cache keeps one latent and one rotated key
+// per token; queries are carried into the latent space and results out of it.
 #pragma once
 
 #include <vector>
@@ -18,12 +18,12 @@ class LatentAttention final : public Mixer {
   const Rope* rope = nullptr;
   const ops::RopeTable* rope_table = nullptr;
 
-  Linear query_down;                    ///< empty: `query` reads the input itself
+  Linear query_down;  ///< empty: `query` reads the input itself
   Norm query_norm;
-  Linear query;                         ///< rows: heads x (nope, rope)
-  Linear kv_down;                       ///< rows: latent, shared rotated key
+  Linear query;    ///< rows: heads x (nope, rope)
+  Linear kv_down;  ///< rows: latent, shared rotated key
   Norm latent_norm;
-  std::vector<ops::PackedMatrix> key_up;    ///< per head [latent, nope]: carries a query into the latent space
+  std::vector<ops::PackedMatrix> key_up;  ///< per head [latent, nope]: carries a query into the latent space
   std::vector<ops::PackedMatrix> value_up;  ///< per head [value, latent]
   Linear output;
 

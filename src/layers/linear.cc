@@ -9,8 +9,8 @@ namespace millrace::layers {
 Linear::Linear(std::vector<ops::PackedMatrix> parts, std::vector<float> bias)
     : parts_(std::move(parts)), bias_(std::move(bias)) {
   for (const auto& part : parts_) rows_ += part.rows();
-  check(bias_.empty() || static_cast<int64_t>(bias_.size()) == rows_, "a bias of {} values for {} rows", bias_.size(),
-        rows_);
+  check(bias_.empty() || static_cast<int64_t>(bias_.size()) == rows_, "a bias of {} values for {} rows",
+        bias_.size(), rows_);
 }
 
 uint64_t Linear::bytes() const {
@@ -31,7 +31,8 @@ void Linear::forward(const ops::Context& context, ops::MatmulInput& x, float* y,
 
 void Linear::add_forms(std::vector<ops::InputForm>& forms) const {
   for (const auto& part : parts_)
-    if (std::find(forms.begin(), forms.end(), part.input_form()) == forms.end()) forms.push_back(part.input_form());
+    if (std::find(forms.begin(), forms.end(), part.input_form()) == forms.end())
+      forms.push_back(part.input_form());
 }
 
 }  // namespace millrace::layers

@@ -1,5 +1,5 @@
-// y = x W^T + b. A Linear may be several matrices stacked by rows that could not be packed as one because their storage
-// types differ (Q4_K files keep V in Q6_K); to its user it is one.
+// y = x W^T + b. A Linear may be several matrices stacked by rows that could not be packed as one because
+// their storage types differ (Q4_K files keep V in Q6_K); to its user it is one.
 #pragma once
 
 #include <cstdint>

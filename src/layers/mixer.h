@@ -1,5 +1,6 @@
-// The two halves of a block. A mixer moves information between positions (attention of any kind, state space); a
-// feed-forward works on each row alone (MLP, experts). Both read a prepared input and write or add their result.
+// The two halves of a block. A mixer moves information between positions (attention of any kind, state
+// space); a feed-forward works on each row alone (MLP, experts). Both read a prepared input and write or add
+// their result.
 #pragma once
 
 #include <cstdint>

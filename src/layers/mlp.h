@@ -11,7 +11,7 @@ class Mlp final : public FeedForward {
  public:
   ops::Activation activation = ops::Activation::kSilu;
   bool gated = true;
-  Linear up;     ///< gated: gate|up stacked, 2 * width rows; plain: width rows
+  Linear up;  ///< gated: gate|up stacked, 2 * width rows; plain: width rows
   Linear down;
 
   uint64_t weight_bytes() const override { return up.bytes() + down.bytes(); }

@@ -36,7 +36,8 @@ void Moe::activate_clamped(const Step& step, const ops::ExpertRows& order, const
   step.context().pool.parallel_for(experts, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t e = begin; e < end; ++e) {
       const float* bias = up_bias.data() + e * 2 * width;
-      for (int64_t r = order.row_offsets[static_cast<size_t>(e)]; r < order.row_offsets[static_cast<size_t>(e) + 1]; ++r) {
+      for (int64_t r = order.row_offsets[static_cast<size_t>(e)];
+           r < order.row_offsets[static_cast<size_t>(e) + 1]; ++r) {
         for (int64_t i = 0; i < width; ++i) {
           const float gate = std::min(both[r * 2 * width + i] + bias[i], clamp);
           const float linear = std::clamp(both[r * 2 * width + width + i] + bias[width + i], -clamp, clamp);
@@ -59,11 +60,13 @@ void Moe::add_shared(const Step& step, int layer, ops::MatmulInput& x, float* y,
   float* gate = step.floats(rows);
   shared_gate.forward(step.context(), x, gate, 1);
   for (int64_t r = 0; r < rows; ++r)
-    step.context().kernels.scale(result + r * hidden, result + r * hidden, 1.0f / (1.0f + std::exp(-gate[r])), hidden);
+    step.context().kernels.scale(result + r * hidden, result + r * hidden, 1.0f / (1.0f + std::exp(-gate[r])),
+                                 hidden);
   ops::add_rows(step.context(), y, result, rows * hidden, epilogue.scale);
 }
 
-void Moe::forward(const Step& step, int layer, ops::MatmulInput& x, float* y, const ops::Epilogue& epilogue) const {
+void Moe::forward(const Step& step, int layer, ops::MatmulInput& x, float* y,
+                  const ops::Epilogue& epilogue) const {
   const ScratchScope scratch(step);
   const ops::Context& context = step.context();
   const int64_t rows = x.tokens, hidden = x.cols, experts = routing.num_experts, top_k = routing.top_k;
@@ -73,11 +76,12 @@ void Moe::forward(const Step& step, int layer, ops::MatmulInput& x, float* y, co
   auto* ids = context.arena.allocate<int32_t>(chosen);
   float* weights = step.floats(chosen);
   ops::route_tokens(context, routing, logits, experts, rows, ids, weights);
-  const ops::ExpertRows order = ops::group_by_expert(context, ids, rows, static_cast<int32_t>(top_k),
-                                                     static_cast<int32_t>(experts));
+  const ops::ExpertRows order =
+      ops::group_by_expert(context, ids, rows, static_cast<int32_t>(top_k), static_cast<int32_t>(experts));
   for (int64_t e = 0; e < experts; ++e)
     load_[static_cast<size_t>(e)].fetch_add(
-        static_cast<uint64_t>(order.row_offsets[static_cast<size_t>(e) + 1] - order.row_offsets[static_cast<size_t>(e)]),
+        static_cast<uint64_t>(order.row_offsets[static_cast<size_t>(e) + 1] -
+                              order.row_offsets[static_cast<size_t>(e)]),
         std::memory_order_relaxed);
 
   float* gathered = ops::gather_rows(context, order, x.f32, x.stride, hidden);
@@ -88,13 +92,15 @@ void Moe::forward(const Step& step, int layer, ops::MatmulInput& x, float* y, co
                      (activation == ops::Activation::kSilu || activation == ops::Activation::kGeluTanh);
   if (fused) {
     ops::Epilogue pair;
-    pair.kind = activation == ops::Activation::kSilu ? ops::Epilogue::Kind::kSwiGlu : ops::Epilogue::Kind::kGeGluTanh;
+    pair.kind =
+        activation == ops::Activation::kSilu ? ops::Epilogue::Kind::kSwiGlu : ops::Epilogue::Kind::kGeGluTanh;
     ops::grouped_matmul(context, up, input, order.row_offsets, activated, width, pair);
   } else {
     float* both = step.floats(chosen * 2 * width);
     ops::grouped_matmul(context, up, input, order.row_offsets, both, 2 * width);
     if (up_bias.empty())
-      ops::activate_mul(context, activation, both, 2 * width, both + width, 2 * width, activated, width, chosen, width);
+      ops::activate_mul(context, activation, both, 2 * width, both + width, 2 * width, activated, width,
+                        chosen, width);
     else
       activate_clamped(step, order, both, activated, width);
   }
@@ -103,13 +109,15 @@ void Moe::forward(const Step& step, int layer, ops::MatmulInput& x, float* y, co
   ops::grouped_matmul(context, down, hidden_input, order.row_offsets, results, out_width);
   if (!down_bias.empty()) {
     for (int64_t e = 0; e < experts; ++e)
-      for (int64_t r = order.row_offsets[static_cast<size_t>(e)]; r < order.row_offsets[static_cast<size_t>(e) + 1]; ++r)
+      for (int64_t r = order.row_offsets[static_cast<size_t>(e)];
+           r < order.row_offsets[static_cast<size_t>(e) + 1]; ++r)
         context.kernels.add(results + r * out_width, down_bias.data() + e * out_width, out_width);
   }
   if (epilogue.kind == ops::Epilogue::Kind::kStore) std::fill_n(y, rows * out_width, 0.0f);
   if (epilogue.scale != 1.0f)
     for (int64_t i = 0; i < chosen; ++i) weights[i] *= epilogue.scale;
-  ops::scatter_add(context, order, weights, static_cast<int32_t>(top_k), results, out_width, out_width, y, out_width);
+  ops::scatter_add(context, order, weights, static_cast<int32_t>(top_k), results, out_width, out_width, y,
+                   out_width);
   if (shared) {
     ops::Epilogue add;
     add.kind = ops::Epilogue::Kind::kAdd;

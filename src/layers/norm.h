@@ -13,7 +13,7 @@ struct Norm {
   float epsilon = 1e-5f;
   std::vector<float> weight;  ///< empty: all ones (with present true)
   std::vector<float> bias;
-  bool present = false;       ///< false: this block has no such norm
+  bool present = false;  ///< false: this block has no such norm
 
   explicit operator bool() const { return present; }
   ops::NormSpec spec() const {

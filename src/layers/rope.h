@@ -10,14 +10,14 @@
 
 namespace millrace::layers {
 
-/// Rotary parameters of a set of layers. Scalings that depend on the length (dynamic NTK, LongRoPE) choose per sequence,
-/// by its context length in this step, so that a batch mixes short and long ones.
+/// Rotary parameters of a set of layers. Scalings that depend on the length (dynamic NTK, LongRoPE) choose
+/// per sequence, by its context length in this step, so that a batch mixes short and long ones.
 struct Rope {
   ops::RopeLayout layout = ops::RopeLayout::kHalf;
-  int32_t dim = 0;                          ///< rotated values of each head (partial rotary: fewer than head_dim)
+  int32_t dim = 0;  ///< rotated values of each head (partial rotary: fewer than head_dim)
   ops::RopeFrequencies frequencies;
   std::optional<ops::RopeFrequencies> long_frequencies;  ///< LongRoPE beyond original_context
-  double dynamic_base = 0, dynamic_factor = 0;           ///< dynamic NTK beyond original_context, when factor > 0
+  double dynamic_base = 0, dynamic_factor = 0;  ///< dynamic NTK beyond original_context, when factor > 0
   int32_t original_context = 0;
 
   ops::RopeTable table(const Step& step) const;

@@ -21,7 +21,9 @@ std::span<const ops::StateSequence> states(const Step& step, int layer, int64_t 
   return {out, sequences.size()};
 }
 
-CacheSpec recurrent(int64_t floats) { return CacheSpec::recurrent(floats * static_cast<int64_t>(sizeof(float))); }
+CacheSpec recurrent(int64_t floats) {
+  return CacheSpec::recurrent(floats * static_cast<int64_t>(sizeof(float)));
+}
 
 }  // namespace
 
@@ -29,7 +31,8 @@ CacheSpec Mamba::cache_spec() const {
   return recurrent(ops::conv_state_floats(inner, kernel) + int64_t{inner} * state_size);
 }
 
-void Mamba::forward(const Step& step, int layer, ops::MatmulInput& x, float* y, const ops::Epilogue& epilogue) const {
+void Mamba::forward(const Step& step, int layer, ops::MatmulInput& x, float* y,
+                    const ops::Epilogue& epilogue) const {
   const ScratchScope scratch(step);
   const ops::Context& context = step.context();
   const int64_t rows = step.rows(), both = 2 * int64_t{inner};
@@ -37,7 +40,8 @@ void Mamba::forward(const Step& step, int layer, ops::MatmulInput& x, float* y, 
   input.forward(context, x, xz, both);
   float* u = step.floats(rows * inner);
   ops::causal_conv1d(context, states(step, layer, 0), xz, both, conv_weight.data(),
-                     conv_bias.empty() ? nullptr : conv_bias.data(), inner, kernel, ops::Activation::kSilu, u, inner);
+                     conv_bias.empty() ? nullptr : conv_bias.data(), inner, kernel, ops::Activation::kSilu, u,
+                     inner);
   const int64_t width = dt_rank + 2 * int64_t{state_size};
   float* p = step.floats(rows * width);
   ops::MatmulInput u_input = ops::make_input(u, rows, inner);
@@ -52,10 +56,10 @@ void Mamba::forward(const Step& step, int layer, ops::MatmulInput& x, float* y, 
   ops::MatmulInput dt_input = ops::make_input(p, rows, dt_rank, width);
   dt.forward(context, dt_input, step_size, inner);
   ops::softplus_rows(context, step_size, inner, dt_bias.data(), step_size, inner, rows, inner);
-  const ops::SelectiveScanInput scan{u,     step_size, p + dt_rank, p + dt_rank + state_size, inner,
-                                     inner, width,     width,       a.data(),                 d.data()};
-  ops::selective_scan(context, states(step, layer, ops::conv_state_floats(inner, kernel)), scan, inner, state_size, u,
-                      inner);
+  const ops::SelectiveScanInput scan{
+      u, step_size, p + dt_rank, p + dt_rank + state_size, inner, inner, width, width, a.data(), d.data()};
+  ops::selective_scan(context, states(step, layer, ops::conv_state_floats(inner, kernel)), scan, inner,
+                      state_size, u, inner);
   ops::activate_mul(context, ops::Activation::kSilu, xz + inner, both, u, inner, u, inner, rows, inner);
   ops::MatmulInput out = ops::make_input(u, rows, inner);
   output.forward(context, out, y, output.rows(), epilogue);
@@ -67,7 +71,8 @@ CacheSpec Mamba2::cache_spec() const {
                    int64_t{shape.heads} * shape.head_dim * shape.state_size);
 }
 
-void Mamba2::forward(const Step& step, int layer, ops::MatmulInput& x, float* y, const ops::Epilogue& epilogue) const {
+void Mamba2::forward(const Step& step, int layer, ops::MatmulInput& x, float* y,
+                     const ops::Epilogue& epilogue) const {
   const ScratchScope scratch(step);
   const ops::Context& context = step.context();
   const int64_t rows = step.rows(), inner = int64_t{shape.heads} * shape.head_dim;
@@ -80,15 +85,16 @@ void Mamba2::forward(const Step& step, int layer, ops::MatmulInput& x, float* y,
                      conv_bias.empty() ? nullptr : conv_bias.data(), static_cast<int32_t>(channels), kernel,
                      ops::Activation::kSilu, convolved, channels);
   float* dt = step.floats(rows * shape.heads);
-  ops::softplus_rows(context, projected + inner + channels, width, dt_bias.data(), dt, shape.heads, rows, shape.heads,
-                     dt_low, dt_high);
+  ops::softplus_rows(context, projected + inner + channels, width, dt_bias.data(), dt, shape.heads, rows,
+                     shape.heads, dt_low, dt_high);
   float* result = step.floats(rows * inner);
-  const ops::HeadScanInput scan{convolved, dt,          convolved + inner, convolved + inner + bc, channels,
-                                shape.heads, channels, channels,          a.data(),               d.data()};
+  const ops::HeadScanInput scan{convolved, dt,          convolved + inner, convolved + inner + bc,
+                                channels,  shape.heads, channels,          channels,
+                                a.data(),  d.data()};
   const int64_t conv_floats = ops::conv_state_floats(static_cast<int32_t>(channels), kernel);
   ops::head_scan(context, states(step, layer, conv_floats), shape, scan, result, inner);
-  ops::gated_rms_norm(context, result, inner, projected, width, norm_weight.data(), inner, norm_epsilon, rows, inner,
-                      norm_group ? norm_group : inner, ops::GateOrder::kBeforeNorm);
+  ops::gated_rms_norm(context, result, inner, projected, width, norm_weight.data(), inner, norm_epsilon, rows,
+                      inner, norm_group ? norm_group : inner, ops::GateOrder::kBeforeNorm);
   ops::MatmulInput out = ops::make_input(result, rows, inner);
   output.forward(context, out, y, output.rows(), epilogue);
 }
@@ -120,12 +126,23 @@ void GatedDeltaNet::forward(const Step& step, int layer, ops::MatmulInput& x, fl
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t h = 0; h < heads; ++h) decay[r * 2 * heads + h] *= a[static_cast<size_t>(h)];
   float* result = step.floats(rows * values);
-  ops::DeltaRuleInput rule{qkv,      qkv + keys, qkv + 2 * keys, decay,     ba, channels, channels,
-                           channels, 2 * heads,  2 * heads,      1.0f / std::sqrt(static_cast<float>(shape.key_dim)), 1e-6f};
+  ops::DeltaRuleInput rule{qkv,
+                           qkv + keys,
+                           qkv + 2 * keys,
+                           decay,
+                           ba,
+                           channels,
+                           channels,
+                           channels,
+                           2 * heads,
+                           2 * heads,
+                           1.0f / std::sqrt(static_cast<float>(shape.key_dim)),
+                           1e-6f};
   const int64_t conv_floats = ops::conv_state_floats(static_cast<int32_t>(channels), kernel);
   ops::gated_delta_rule(context, states(step, layer, conv_floats), shape, rule, result, values);
-  ops::gated_rms_norm(context, result, values, projected + channels, width, norm_weight.data(), shape.value_dim,
-                      norm_epsilon, rows, values, shape.value_dim, ops::GateOrder::kAfterNorm);
+  ops::gated_rms_norm(context, result, values, projected + channels, width, norm_weight.data(),
+                      shape.value_dim, norm_epsilon, rows, values, shape.value_dim,
+                      ops::GateOrder::kAfterNorm);
   ops::MatmulInput out = ops::make_input(result, rows, values);
   output.forward(context, out, y, output.rows(), epilogue);
 }

@@ -8,7 +8,8 @@ Step::Step(const ops::Context& context, const Batch& batch, KvCache& cache)
     : context_(context), batch_(batch), cache_(cache) {
   const auto num_groups = static_cast<int64_t>(cache.layout().groups.size());
   const auto num_sequences = static_cast<int64_t>(batch.sequences.size());
-  by_group_ = context.arena.allocate<ops::AttentionSequence>(std::max<int64_t>(1, num_groups * num_sequences));
+  by_group_ =
+      context.arena.allocate<ops::AttentionSequence>(std::max<int64_t>(1, num_groups * num_sequences));
   for (int64_t g = 0; g < num_groups; ++g) {
     for (int64_t i = 0; i < num_sequences; ++i) {
       const BatchSequence& s = batch.sequences[static_cast<size_t>(i)];

@@ -4,7 +4,8 @@
 namespace millrace::models {
 namespace {
 
-std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options, ThreadPool& pool) {
+std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options,
+                            ThreadPool& pool) {
   static const NameTable names = {
       {"token_embd", "transformer.word_embeddings"},
       {"token_embd_norm", "transformer.word_embeddings_layernorm"},
@@ -22,7 +23,8 @@ std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOpt
   DecoderSpec spec = read_common(config, weights);
   use_plain_blocks(spec, weights);
   if (config.flag({nullptr, "apply_residual_connection_post_layernorm"}, false))
-    config.refuse({nullptr, "apply_residual_connection_post_layernorm"}, "is true: expected false, as published checkpoints have");
+    config.refuse({nullptr, "apply_residual_connection_post_layernorm"},
+                  "is true: expected false, as published checkpoints have");
   spec.norm = ops::NormSpec::Kind::kLayer;
   spec.embedding_norm = true;
   for (BlockSpec& b : spec.blocks) {

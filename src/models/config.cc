@@ -31,7 +31,8 @@ Config::Config(const loaders::Checkpoint& checkpoint)
   } else {
     const auto* names = metadata_.find_strings("architectures");
     require(names && !names->empty(), ErrorCode::kInvalidFile,
-            "{}: 'architectures' is missing: expected a list with the model's class name", metadata_.origin());
+            "{}: 'architectures' is missing: expected a list with the model's class name",
+            metadata_.origin());
     architecture_ = names->front();
   }
 }
@@ -82,8 +83,7 @@ std::optional<int32_t> Config::find_integer(Key key, int64_t low, int64_t high) 
   if (!has(key)) return std::nullopt;
   const auto value = metadata_.find_int(resolve(key));
   if (!value) return std::nullopt;
-  if (*value < low || *value > high)
-    refuse(key, fmt::format("is {}: expected {} to {}", *value, low, high));
+  if (*value < low || *value > high) refuse(key, fmt::format("is {}: expected {} to {}", *value, low, high));
   return static_cast<int32_t>(*value);
 }
 

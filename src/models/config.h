@@ -11,8 +11,9 @@
 
 namespace millrace::models {
 
-/// One setting's name in both worlds. `gguf` is written without the architecture prefix ("block_count"); a leading '/'
-/// marks a name that has none ("/general.name"). Either may be null where the setting does not exist.
+/// One setting's name in both worlds. `gguf` is written without the architecture prefix ("block_count"); a
+/// leading '/' marks a name that has none ("/general.name"). Either may be null where the setting does not
+/// exist.
 struct Key {
   const char* gguf;
   const char* hf;
@@ -27,7 +28,8 @@ class Config {
   const std::string& origin() const { return metadata_.origin(); }
   const loaders::Metadata& metadata() const { return metadata_; }
 
-  /// Needed values: Error(kInvalidFile) naming file and key when missing, of the wrong type or not in [low, high].
+  /// Needed values: Error(kInvalidFile) naming file and key when missing, of the wrong type or not in [low,
+  /// high].
   int32_t integer(Key key, int64_t low = 1, int64_t high = 1 << 30) const;
   float number(Key key) const;
 
@@ -35,7 +37,7 @@ class Config {
   std::optional<float> find_number(Key key) const;
   bool flag(Key key, bool fallback) const;
   std::string text(Key key, const std::string& fallback = "") const;
-  std::vector<int64_t> integers(Key key) const;       ///< empty when missing; one value for a scalar
+  std::vector<int64_t> integers(Key key) const;  ///< empty when missing; one value for a scalar
   std::vector<float> numbers(Key key) const;
   std::vector<std::string> texts(Key key) const;
   bool has(Key key) const;

@@ -64,7 +64,8 @@ void Block::forward(const Step& s, int layer, float* x, int64_t hidden) const {
     }
     return;
   }
-  // Both halves read x as it was. The mixer adds into a copy's place: its input is normalised before x changes.
+  // Both halves read x as it was. The mixer adds into a copy's place: its input is normalised before x
+  // changes.
   ops::MatmulInput h = input(s, attn_norm, x, hidden, mixer_forms);
   if (ffn_norm) {
     ops::MatmulInput f = input(s, ffn_norm, x, hidden, ffn_forms);
@@ -81,7 +82,8 @@ class Decoder final : public Model {
  public:
   std::vector<layers::CacheSpec> cache_specs() const override {
     std::vector<layers::CacheSpec> specs;
-    for (const Block& b : blocks) specs.push_back(b.mixer ? b.mixer->cache_spec() : layers::CacheSpec::none());
+    for (const Block& b : blocks)
+      specs.push_back(b.mixer ? b.mixer->cache_spec() : layers::CacheSpec::none());
     return specs;
   }
 
@@ -92,14 +94,16 @@ class Decoder final : public Model {
     for (size_t i = 0; i < spec.ropes.size(); ++i)
       if (spec.ropes[i].dim > 0) rope_tables[i] = spec.ropes[i].table(s);
     float* x = embed(s);
-    for (size_t layer = 0; layer < blocks.size(); ++layer) blocks[layer].forward(s, static_cast<int>(layer), x, hidden);
+    for (size_t layer = 0; layer < blocks.size(); ++layer)
+      blocks[layer].forward(s, static_cast<int>(layer), x, hidden);
     const auto wanted = static_cast<int64_t>(batch.logit_rows.size());
     if (wanted == 0) return;
     const float* last = x;
     if (wanted != rows) {
       float* gathered = s.floats(wanted * hidden);
       for (int64_t i = 0; i < wanted; ++i)
-        std::copy_n(x + int64_t{batch.logit_rows[static_cast<size_t>(i)]} * hidden, hidden, gathered + i * hidden);
+        std::copy_n(x + int64_t{batch.logit_rows[static_cast<size_t>(i)]} * hidden, hidden,
+                    gathered + i * hidden);
       last = gathered;
     }
     finish(s, last, wanted, outputs);
@@ -143,8 +147,7 @@ class Decoder final : public Model {
         context.kernels.add(x + r * hidden, positions.data() + p * hidden, hidden);
       }
     }
-    if (embedding_norm)
-      ops::norm_rows(context, embedding_norm.spec(), x, hidden, x, hidden, rows, hidden);
+    if (embedding_norm) ops::norm_rows(context, embedding_norm.spec(), x, hidden, x, hidden, rows, hidden);
     return x;
   }
 
@@ -152,8 +155,10 @@ class Decoder final : public Model {
     const ops::Context& context = s.context();
     const int64_t hidden = spec.hidden_size, vocab = spec.vocab_size;
     float* h = outputs.hidden ? outputs.hidden : s.floats(rows * hidden);
-    if (output_norm) ops::norm_rows(context, output_norm.spec(), x, hidden, h, hidden, rows, hidden);
-    else std::copy_n(x, rows * hidden, h);
+    if (output_norm)
+      ops::norm_rows(context, output_norm.spec(), x, hidden, h, hidden, rows, hidden);
+    else
+      std::copy_n(x, rows * hidden, h);
     if (!outputs.logits) return;
     ops::MatmulInput input = ops::make_input(h, rows, hidden);
     ops::Epilogue epilogue;
@@ -163,8 +168,9 @@ class Decoder final : public Model {
   }
 };
 
-std::unique_ptr<layers::Mixer> make_attention(Weights& weights, const DecoderSpec& spec, const BlockSpec& b, int layer,
-                                              const layers::Rope* rope, const ops::RopeTable* table) {
+std::unique_ptr<layers::Mixer> make_attention(Weights& weights, const DecoderSpec& spec, const BlockSpec& b,
+                                              int layer, const layers::Rope* rope,
+                                              const ops::RopeTable* table) {
   auto attention = std::make_unique<layers::Attention>();
   layers::AttentionConfig& c = attention->config;
   c.num_heads = b.num_heads;
@@ -186,21 +192,25 @@ std::unique_ptr<layers::Mixer> make_attention(Weights& weights, const DecoderSpe
   if (weights.has("blk.{}.attn_qkv", layer)) {
     attention->qkv = weights.linear("blk.{}.attn_qkv", q_rows + k_rows + v_rows, spec.hidden_size, layer);
   } else {
-    attention->qkv = weights.linear(
-        {{"blk.{}.attn_q", q_rows}, {"blk.{}.attn_k", k_rows}, {"blk.{}.attn_v", v_rows}}, spec.hidden_size, layer);
+    attention->qkv =
+        weights.linear({{"blk.{}.attn_q", q_rows}, {"blk.{}.attn_k", k_rows}, {"blk.{}.attn_v", v_rows}},
+                       spec.hidden_size, layer);
   }
   attention->output =
       weights.linear("blk.{}.attn_output", spec.hidden_size, int64_t{b.num_heads} * b.value_dim, layer);
   if (b.qk_norm != BlockSpec::QkNorm::kNone) {
     const bool shared = b.qk_norm == BlockSpec::QkNorm::kPerHead;
-    attention->query_norm = weights.norm("blk.{}.attn_q_norm", int64_t{b.key_dim} * (shared ? 1 : b.num_heads),
-                                         b.qk_norm_kind, spec.norm_epsilon, layer);
-    attention->key_norm = weights.norm("blk.{}.attn_k_norm", int64_t{b.key_dim} * (shared ? 1 : b.num_kv_heads),
-                                       b.qk_norm_kind, spec.norm_epsilon, layer);
+    attention->query_norm =
+        weights.norm("blk.{}.attn_q_norm", int64_t{b.key_dim} * (shared ? 1 : b.num_heads), b.qk_norm_kind,
+                     spec.norm_epsilon, layer);
+    attention->key_norm =
+        weights.norm("blk.{}.attn_k_norm", int64_t{b.key_dim} * (shared ? 1 : b.num_kv_heads), b.qk_norm_kind,
+                     spec.norm_epsilon, layer);
   }
   if (b.sinks) {
     const auto suffix = weights.has_plain("blk.{}.attn_sinks", layer) ? "" : ".weight";
-    attention->sinks = weights.values("blk.{}.attn_sinks", suffix, b.num_heads, Weights::Need::kRequired, layer);
+    attention->sinks =
+        weights.values("blk.{}.attn_sinks", suffix, b.num_heads, Weights::Need::kRequired, layer);
   }
   if (b.alibi) attention->alibi_slopes = layers::alibi_slopes(b.num_heads, b.alibi_max_bias);
   if (b.alibi_scaled)
@@ -237,7 +247,9 @@ Block make_block(Weights& weights, const DecoderSpec& spec, int layer, const lay
   Block block;
   block.parallel = b.parallel;
   block.residual_scale = spec.residual_scale;
-  auto norm = [&](bool present, std::string_view name) { return present ? make_norm(weights, spec, name, layer) : Norm{}; };
+  auto norm = [&](bool present, std::string_view name) {
+    return present ? make_norm(weights, spec, name, layer) : Norm{};
+  };
   block.attn_norm = norm(b.attn_norm, "blk.{}.attn_norm");
   block.post_attn_norm = norm(b.post_attn_norm, "blk.{}.post_attention_norm");
   block.ffn_norm = norm(b.ffn_norm && !b.no_ffn, "blk.{}.ffn_norm");
@@ -266,7 +278,8 @@ std::unique_ptr<Model> make_decoder(const Config& config, Weights& weights, Deco
   model->rope_tables.resize(s.ropes.size());
   for (size_t layer = 0; layer < s.blocks.size(); ++layer) {
     const int32_t rope = s.blocks[layer].rope;
-    const bool rotated = rope >= 0 && rope < static_cast<int32_t>(s.ropes.size()) && s.ropes[static_cast<size_t>(rope)].dim > 0;
+    const bool rotated = rope >= 0 && rope < static_cast<int32_t>(s.ropes.size()) &&
+                         s.ropes[static_cast<size_t>(rope)].dim > 0;
     model->blocks.push_back(make_block(weights, s, static_cast<int>(layer),
                                        rotated ? &s.ropes[static_cast<size_t>(rope)] : nullptr,
                                        rotated ? &model->rope_tables[static_cast<size_t>(rope)] : nullptr));

@@ -1,5 +1,5 @@
-// DeepSeek-V2 and V3 (also R1): latent attention whose cache is one vector per token; the first layers dense, the others
-// with shared and routed experts, chosen by groups.
+// DeepSeek-V2 and V3 (also R1): latent attention whose cache is one vector per token; the first layers dense,
+// the others with shared and routed experts, chosen by groups.
 #include <cmath>
 
 #include "layers/latent_attention.h"
@@ -23,27 +23,32 @@ void split_kv_up(Weights& weights, const LatentSpec& s, int layer, layers::Laten
     keys = weights.matrix_values("blk.{}.attn_k_b", s.heads * latent, nope, layer);
     values = weights.matrix_values("blk.{}.attn_v_b", s.heads * value, latent, layer);
   } else {
-    const std::vector<float> both = weights.matrix_values("blk.{}.attn_kv_b", s.heads * (nope + value), latent, layer);
+    const std::vector<float> both =
+        weights.matrix_values("blk.{}.attn_kv_b", s.heads * (nope + value), latent, layer);
     keys.resize(static_cast<size_t>(s.heads * latent * nope));
     values.resize(static_cast<size_t>(s.heads * value * latent));
     for (int64_t h = 0; h < s.heads; ++h) {
       const float* block = both.data() + h * (nope + value) * latent;
       for (int64_t n = 0; n < nope; ++n)
-        for (int64_t l = 0; l < latent; ++l) keys[static_cast<size_t>((h * latent + l) * nope + n)] = block[n * latent + l];
+        for (int64_t l = 0; l < latent; ++l)
+          keys[static_cast<size_t>((h * latent + l) * nope + n)] = block[n * latent + l];
       std::copy_n(block + nope * latent, value * latent, values.data() + h * value * latent);
     }
   }
-  // Exact for F32 checkpoints; others keep eight bits where the width allows, which is more than most files have.
+  // Exact for F32 checkpoints; others keep eight bits where the width allows, which is more than most files
+  // have.
   const auto type = [&](int64_t cols) {
     return weights.all_float() ? DType::kF32 : cols % 32 == 0 ? DType::kQ8_0 : DType::kBF16;
   };
   for (int64_t h = 0; h < s.heads; ++h) {
-    attention.key_up.push_back(weights.pack_values(
-        std::span<const float>(keys).subspan(static_cast<size_t>(h * latent * nope), static_cast<size_t>(latent * nope)),
-        latent, nope, type(nope)));
-    attention.value_up.push_back(weights.pack_values(
-        std::span<const float>(values).subspan(static_cast<size_t>(h * value * latent), static_cast<size_t>(value * latent)),
-        value, latent, type(latent)));
+    attention.key_up.push_back(
+        weights.pack_values(std::span<const float>(keys).subspan(static_cast<size_t>(h * latent * nope),
+                                                                 static_cast<size_t>(latent * nope)),
+                            latent, nope, type(nope)));
+    attention.value_up.push_back(
+        weights.pack_values(std::span<const float>(values).subspan(static_cast<size_t>(h * value * latent),
+                                                                   static_cast<size_t>(value * latent)),
+                            value, latent, type(latent)));
   }
 }
 
@@ -114,12 +119,15 @@ const NameTable& names() {
 }
 
 ExpertSpec read_deepseek_experts(const Config& config, bool third) {
-  ExpertSpec e = read_experts(config, {"expert_count", "n_routed_experts"}, {"expert_used_count", "num_experts_per_tok"},
-                              {"expert_feed_forward_length", "moe_intermediate_size"});
+  ExpertSpec e =
+      read_experts(config, {"expert_count", "n_routed_experts"}, {"expert_used_count", "num_experts_per_tok"},
+                   {"expert_feed_forward_length", "moe_intermediate_size"});
   e.shared_width = e.width * config.find_integer({"expert_shared_count", "n_shared_experts"}).value_or(0);
   e.scale = config.find_number({"expert_weights_scale", "routed_scaling_factor"}).value_or(1);
   e.normalize = config.flag({"expert_weights_norm", "norm_topk_prob"}, third);
-  const bool sigmoid = config.gguf() ? config.find_integer({"expert_gating_func", nullptr}).value_or(third ? 2 : 1) == 2 : third;
+  const bool sigmoid = config.gguf()
+                           ? config.find_integer({"expert_gating_func", nullptr}).value_or(third ? 2 : 1) == 2
+                           : third;
   if (sigmoid) {
     e.scoring = ops::RouterOptions::Scoring::kSigmoid;
     e.group_score = ops::RouterOptions::GroupScore::kSumOfTwo;
@@ -129,14 +137,17 @@ ExpertSpec read_deepseek_experts(const Config& config, bool third) {
   const bool grouped = third || config.text({nullptr, "topk_method"}) == "group_limited_greedy";
   if (grouped) {
     e.num_groups = config.find_integer({"expert_group_count", "n_group"}, 1, e.num_experts).value_or(1);
-    e.top_groups = config.find_integer({"expert_group_used_count", "topk_group"}, 1, e.num_groups).value_or(e.num_groups);
+    e.top_groups = config.find_integer({"expert_group_used_count", "topk_group"}, 1, e.num_groups)
+                       .value_or(e.num_groups);
     if (e.num_experts % e.num_groups != 0)
-      config.refuse({"expert_group_count", "n_group"}, fmt::format("is {}: expected a divisor of {}", e.num_groups, e.num_experts));
+      config.refuse({"expert_group_count", "n_group"},
+                    fmt::format("is {}: expected a divisor of {}", e.num_groups, e.num_experts));
   }
   return e;
 }
 
-std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options, ThreadPool& pool) {
+std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options,
+                            ThreadPool& pool) {
   const Config config(checkpoint);
   Weights weights(checkpoint, names(), options, pool);
   const bool third = config.gguf() ? weights.has_plain("blk.{}.exp_probs_b.bias", 3) ||
@@ -150,8 +161,9 @@ std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOpt
   latent.rope = config.integer({"rope.dimension_count", "qk_rope_head_dim"}, 2, 1 << 12);
   if (config.gguf()) {
     // key_length_mla is the head as published; key_length that of the absorbed form in newer files.
-    const int32_t key = config.has({"attention.key_length_mla", nullptr}) ? config.integer({"attention.key_length_mla", nullptr})
-                                                                         : config.integer({"attention.key_length", nullptr});
+    const int32_t key = config.has({"attention.key_length_mla", nullptr})
+                            ? config.integer({"attention.key_length_mla", nullptr})
+                            : config.integer({"attention.key_length", nullptr});
     latent.nope = key - latent.rope;
     latent.value = config.has({"attention.value_length_mla", nullptr})
                        ? config.integer({"attention.value_length_mla", nullptr})
@@ -163,7 +175,8 @@ std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOpt
   latent.scale = attention_scale(config, latent.nope + latent.rope);
   latent.epsilon = 1e-6f;  // of the inner norms, fixed in the modelling code
   spec.ropes = {read_rope(config, weights, latent.rope, ops::RopeLayout::kInterleaved)};
-  const int32_t dense = config.find_integer({"leading_dense_block_count", "first_k_dense_replace"}).value_or(0);
+  const int32_t dense =
+      config.find_integer({"leading_dense_block_count", "first_k_dense_replace"}).value_or(0);
   const ExpertSpec experts = read_deepseek_experts(config, third);
   const int64_t hidden = spec.hidden_size;
   for (size_t i = 0; i < spec.blocks.size(); ++i) {
@@ -177,7 +190,9 @@ std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOpt
   return make_decoder(config, weights, std::move(spec));
 }
 
-const FamilyRegistration registration({{"deepseek2"}, {"DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM"}, load});
+const FamilyRegistration registration({{"deepseek2"},
+                                       {"DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM"},
+                                       load});
 
 }  // namespace
 }  // namespace millrace::models

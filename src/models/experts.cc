@@ -37,7 +37,8 @@ std::unique_ptr<layers::Moe> make_moe(Weights& weights, const ExpertSpec& spec, 
   if (spec.shared_width > 0) {
     moe->shared = std::make_unique<layers::Mlp>();
     const int64_t width = spec.shared_width;
-    moe->shared->up = weights.linear({{"blk.{}.ffn_gate_shexp", width}, {"blk.{}.ffn_up_shexp", width}}, hidden, layer);
+    moe->shared->up =
+        weights.linear({{"blk.{}.ffn_gate_shexp", width}, {"blk.{}.ffn_up_shexp", width}}, hidden, layer);
     moe->shared->down = weights.linear("blk.{}.ffn_down_shexp", hidden, width, layer);
     if (spec.shared_gate) moe->shared_gate = weights.linear("blk.{}.ffn_gate_inp_shexp", 1, hidden, layer);
   }

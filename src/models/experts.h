@@ -12,7 +12,7 @@ namespace millrace::models {
 
 struct ExpertSpec {
   int32_t num_experts = 0, top_k = 0, width = 0;
-  int32_t shared_width = 0;      ///< 0: no shared expert
+  int32_t shared_width = 0;  ///< 0: no shared expert
   bool shared_gate = false;
   bool normalize = false;
   float normalize_epsilon = 0;
@@ -20,13 +20,14 @@ struct ExpertSpec {
   ops::RouterOptions::Scoring scoring = ops::RouterOptions::Scoring::kSoftmax;
   ops::RouterOptions::GroupScore group_score = ops::RouterOptions::GroupScore::kMaximum;
   int32_t num_groups = 1, top_groups = 1;
-  bool selection_bias = false;   ///< "exp_probs_b"
+  bool selection_bias = false;  ///< "exp_probs_b"
 };
 
 /// num_experts and top_k from their usual keys, checked against each other.
 ExpertSpec read_experts(const Config& config, Key count, Key used, Key width);
 
-/// The layer with its weights under GGUF's names: ffn_gate_inp, ffn_{gate,up,down}_exps, ffn_{gate,up,down}_shexp.
+/// The layer with its weights under GGUF's names: ffn_gate_inp, ffn_{gate,up,down}_exps,
+/// ffn_{gate,up,down}_shexp.
 std::unique_ptr<layers::Moe> make_moe(Weights& weights, const ExpertSpec& spec, int64_t hidden, int layer);
 
 }  // namespace millrace::models

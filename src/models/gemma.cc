@@ -1,5 +1,6 @@
-// Gemma 1, 2 and 3 (text): norm weights stored around one, embeddings scaled by sqrt(width), GeGLU; Gemma 2 adds norms
-// after each half, soft-caps and alternating windows; Gemma 3 QK-norm, five local layers to one global, two rope bases.
+// Gemma 1, 2 and 3 (text): norm weights stored around one, embeddings scaled by sqrt(width), GeGLU; Gemma 2
+// adds norms after each half, soft-caps and alternating windows; Gemma 3 QK-norm, five local layers to one
+// global, two rope bases.
 #include <cmath>
 
 #include "models/decoder.h"
@@ -24,7 +25,8 @@ const NameTable& names(bool post_norms) {
   return post_norms ? later : first;
 }
 
-std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options, ThreadPool& pool) {
+std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options,
+                            ThreadPool& pool) {
   const Config config(checkpoint);
   const std::string& arch = config.architecture();
   const bool second = arch == "gemma2" || arch == "Gemma2ForCausalLM";
@@ -40,15 +42,17 @@ std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOpt
     layers::Rope local;
     local.layout = ops::RopeLayout::kHalf;
     local.dim = head_dim;
-    const float base = config.find_number({"rope.freq_base_swa", "rope_local_base_freq"})
-                           .value_or(config.find_number({nullptr, "rope_parameters.sliding_attention.rope_theta"})
-                                         .value_or(10000.0f));
+    const float base =
+        config.find_number({"rope.freq_base_swa", "rope_local_base_freq"})
+            .value_or(config.find_number({nullptr, "rope_parameters.sliding_attention.rope_theta"})
+                          .value_or(10000.0f));
     local.frequencies = ops::rope_default(head_dim, base);
     spec.ropes.push_back(local);
   }
-  const int32_t period = third ? config.find_integer({"attention.sliding_window_pattern", "sliding_window_pattern"}, 1)
-                                     .value_or(6)
-                               : 2;
+  const int32_t period =
+      third
+          ? config.find_integer({"attention.sliding_window_pattern", "sliding_window_pattern"}, 1).value_or(6)
+          : 2;
   const std::vector<bool> is_local = local_layers(config, spec.blocks.size(), period);
   const auto scalar = config.find_number({nullptr, "query_pre_attn_scalar"});
   for (size_t i = 0; i < spec.blocks.size(); ++i) {
@@ -63,17 +67,20 @@ std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOpt
       b.qk_norm = BlockSpec::QkNorm::kPerHead;
       b.rope = local ? 1 : 0;
     } else {
-      b.attention_softcap = config.find_number({"attn_logit_softcapping", "attn_logit_softcapping"}).value_or(0);
+      b.attention_softcap =
+          config.find_number({"attn_logit_softcapping", "attn_logit_softcapping"}).value_or(0);
     }
   }
   spec.logit_softcap = config.find_number({"final_logit_softcapping", "final_logit_softcapping"}).value_or(0);
   // The 27B models scale queries by width / heads instead of the head's size; GGUF does not say so in a key.
   if (config.gguf() && second && spec.blocks.size() == 46)
     for (BlockSpec& b : spec.blocks)
-      b.attention_scale = 1.0f / std::sqrt(static_cast<float>(spec.hidden_size) / static_cast<float>(b.num_heads));
+      b.attention_scale =
+          1.0f / std::sqrt(static_cast<float>(spec.hidden_size) / static_cast<float>(b.num_heads));
   if (config.gguf() && third && spec.blocks.size() == 62)
     for (BlockSpec& b : spec.blocks)
-      b.attention_scale = 1.0f / std::sqrt(static_cast<float>(spec.hidden_size) / static_cast<float>(b.num_heads));
+      b.attention_scale =
+          1.0f / std::sqrt(static_cast<float>(spec.hidden_size) / static_cast<float>(b.num_heads));
   return make_decoder(config, weights, std::move(spec));
 }
 

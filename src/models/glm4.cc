@@ -1,11 +1,12 @@
-// GLM-4 (glm-4-9b-chat-hf) and GLM-4-0414: adjacent pairs rotated in half of each head, gate|up in one matrix; the
-// later one has norms after each half too.
+// GLM-4 (glm-4-9b-chat-hf) and GLM-4-0414: adjacent pairs rotated in half of each head, gate|up in one
+// matrix; the later one has norms after each half too.
 #include "models/decoder.h"
 
 namespace millrace::models {
 namespace {
 
-std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options, ThreadPool& pool) {
+std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options,
+                            ThreadPool& pool) {
   static const NameTable first = llama_names().with({{"blk.{}.ffn_up", "model.layers.{}.mlp.gate_up_proj"}});
   static const NameTable second = first.with({
       {"blk.{}.post_attention_norm", "model.layers.{}.post_self_attn_layernorm"},

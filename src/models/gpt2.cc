@@ -1,10 +1,12 @@
-// GPT-2: learned positions, LayerNorm with biases, GELU (tanh form), matrices stored transposed by transformers.
+// GPT-2: learned positions, LayerNorm with biases, GELU (tanh form), matrices stored transposed by
+// transformers.
 #include "models/decoder.h"
 
 namespace millrace::models {
 namespace {
 
-std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options, ThreadPool& pool) {
+std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options,
+                            ThreadPool& pool) {
   static const NameTable names = {
       {"token_embd", "transformer.wte"},
       {"position_embd", "transformer.wpe"},

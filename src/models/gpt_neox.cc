@@ -1,10 +1,12 @@
-// GPT-NeoX and Pythia: Q, K and V of each head side by side, two LayerNorms, halves in parallel or one after the other.
+// GPT-NeoX and Pythia: Q, K and V of each head side by side, two LayerNorms, halves in parallel or one after
+// the other.
 #include "models/decoder.h"
 
 namespace millrace::models {
 namespace {
 
-std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options, ThreadPool& pool) {
+std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options,
+                            ThreadPool& pool) {
   static const NameTable names = {
       {"token_embd", "gpt_neox.embed_in"},
       {"output_norm", "gpt_neox.final_layer_norm"},

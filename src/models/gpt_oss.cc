@@ -1,13 +1,14 @@
-// gpt-oss: sinks, alternating windows, biases everywhere, experts with a clamped SwiGLU of their own, stored in MXFP4.
+// gpt-oss: sinks, alternating windows, biases everywhere, experts with a clamped SwiGLU of their own, stored
+// in MXFP4.
+#include "core/error.h"
 #include "models/decoder.h"
 #include "models/experts.h"
-#include "core/error.h"
 
 namespace millrace::models {
 namespace {
 
-/// transformers keeps experts as [experts, in, 2 x width] with gate and up columns alternating (or the same rows in
-/// MXFP4 blocks); GGUF has them apart. Expert e's gate|up rows [2 x width, hidden] as floats.
+/// transformers keeps experts as [experts, in, 2 x width] with gate and up columns alternating (or the same
+/// rows in MXFP4 blocks); GGUF has them apart. Expert e's gate|up rows [2 x width, hidden] as floats.
 std::vector<float> gate_up_rows(const float* block, int64_t hidden, int64_t width) {
   std::vector<float> rows(static_cast<size_t>(2 * width * hidden));
   for (int64_t i = 0; i < hidden; ++i)
@@ -24,9 +25,11 @@ std::vector<float> transposed(const float* block, int64_t rows, int64_t cols) {
   return out;
 }
 
-/// The checkpoint's MXFP4: blocks [rows, cols / 32, 16] with neighbours in one byte, scales [rows, cols / 32]. Row r of
-/// the result is row order(r); a GGUF block has the scale first and elements i and i + 16 in one byte.
-std::vector<std::byte> repack_mxfp4(const uint8_t* blocks, const uint8_t* scales, int64_t rows, int64_t cols, bool alternate) {
+/// The checkpoint's MXFP4: blocks [rows, cols / 32, 16] with neighbours in one byte, scales [rows, cols /
+/// 32]. Row r of the result is row order(r); a GGUF block has the scale first and elements i and i + 16 in
+/// one byte.
+std::vector<std::byte> repack_mxfp4(const uint8_t* blocks, const uint8_t* scales, int64_t rows, int64_t cols,
+                                    bool alternate) {
   const int64_t per_row = cols / 32;
   std::vector<std::byte> out(static_cast<size_t>(rows * per_row * 17));
   for (int64_t r = 0; r < rows; ++r) {
@@ -43,43 +46,50 @@ std::vector<std::byte> repack_mxfp4(const uint8_t* blocks, const uint8_t* scales
 }
 
 /// Packs every expert's matrix [rows, cols] from transformers' arrangement under `name`.
-std::vector<ops::PackedMatrix> hf_experts(Weights& weights, const std::string& name, int64_t experts, int64_t rows,
-                                          int64_t cols, bool alternate, int layer) {
+std::vector<ops::PackedMatrix> hf_experts(Weights& weights, const std::string& name, int64_t experts,
+                                          int64_t rows, int64_t cols, bool alternate, int layer) {
   std::vector<ops::PackedMatrix> packed;
   const auto* blocks = weights.find(name, layer, "_blocks");
   const auto* scales = weights.find(name, layer, "_scales");
   if (blocks && scales) {
-    require(blocks->shape.elements() == experts * rows * cols / 2 && scales->shape.elements() == experts * rows * cols / 32,
+    require(blocks->shape.elements() == experts * rows * cols / 2 &&
+                scales->shape.elements() == experts * rows * cols / 32,
             ErrorCode::kInvalidFile, "{}: tensor '{}' has shape {}: expected {} experts of [{}, {}] in MXFP4",
             weights.checkpoint().path.string(), blocks->name, blocks->shape.to_string(), experts, rows, cols);
     for (int64_t e = 0; e < experts; ++e) {
       const auto data = repack_mxfp4(reinterpret_cast<const uint8_t*>(blocks->data) + e * rows * cols / 2,
-                                     reinterpret_cast<const uint8_t*>(scales->data) + e * rows * cols / 32, rows, cols, alternate);
+                                     reinterpret_cast<const uint8_t*>(scales->data) + e * rows * cols / 32,
+                                     rows, cols, alternate);
       packed.push_back(weights.pack_encoded(data, rows, cols, DType::kMXFP4));
     }
     return packed;
   }
-  const std::vector<float> all = weights.values(name, "", experts * rows * cols, Weights::Need::kRequired, layer);
+  const std::vector<float> all =
+      weights.values(name, "", experts * rows * cols, Weights::Need::kRequired, layer);
   for (int64_t e = 0; e < experts; ++e) {
     const float* block = all.data() + e * rows * cols;
-    const std::vector<float> matrix = alternate ? gate_up_rows(block, cols, rows / 2) : transposed(block, rows, cols);
-    packed.push_back(weights.pack_values(matrix, rows, cols, weights.all_float() ? DType::kF32 : DType::kBF16));
+    const std::vector<float> matrix =
+        alternate ? gate_up_rows(block, cols, rows / 2) : transposed(block, rows, cols);
+    packed.push_back(
+        weights.pack_values(matrix, rows, cols, weights.all_float() ? DType::kF32 : DType::kBF16));
   }
   return packed;
 }
 
-std::unique_ptr<layers::Moe> make_experts(Weights& weights, const ExpertSpec& spec, int64_t hidden, bool gguf, int layer) {
+std::unique_ptr<layers::Moe> make_experts(Weights& weights, const ExpertSpec& spec, int64_t hidden, bool gguf,
+                                          int layer) {
   const int64_t n = spec.num_experts, width = spec.width;
   auto moe = std::make_unique<layers::Moe>(spec.num_experts);
   moe->routing.num_experts = spec.num_experts;
   moe->routing.top_k = spec.top_k;
   moe->routing.scoring = ops::RouterOptions::Scoring::kSoftmaxOfChosen;
-  moe->clamp = 7.0f;     // "swiglu_limit" of the modelling code
+  moe->clamp = 7.0f;  // "swiglu_limit" of the modelling code
   moe->alpha = 1.702f;
   moe->router = weights.linear("blk.{}.ffn_gate_inp", n, hidden, layer);
   moe->up_bias.resize(static_cast<size_t>(n * 2 * width));
   if (gguf) {
-    moe->up = weights.experts({{"blk.{}.ffn_gate_exps", width}, {"blk.{}.ffn_up_exps", width}}, n, hidden, layer);
+    moe->up =
+        weights.experts({{"blk.{}.ffn_gate_exps", width}, {"blk.{}.ffn_up_exps", width}}, n, hidden, layer);
     moe->down = weights.experts({{"blk.{}.ffn_down_exps", hidden}}, n, width, layer);
     const auto need = Weights::Need::kRequired;
     const auto gate = weights.values("blk.{}.ffn_gate_exps", ".bias", n * width, need, layer);
@@ -93,18 +103,23 @@ std::unique_ptr<layers::Moe> make_experts(Weights& weights, const ExpertSpec& sp
   }
   moe->up = hf_experts(weights, "blk.{}.ffn_gate_up_exps", n, 2 * width, hidden, true, layer);
   moe->down = hf_experts(weights, "blk.{}.ffn_down_exps", n, hidden, width, false, layer);
-  const auto both = weights.values("blk.{}.ffn_gate_up_exps", "_bias", n * 2 * width, Weights::Need::kRequired, layer);
+  const auto both =
+      weights.values("blk.{}.ffn_gate_up_exps", "_bias", n * 2 * width, Weights::Need::kRequired, layer);
   for (int64_t e = 0; e < n; ++e)
     for (int64_t w = 0; w < width; ++w)
       for (int64_t part = 0; part < 2; ++part)
-        moe->up_bias[static_cast<size_t>(e * 2 * width + part * width + w)] = both[static_cast<size_t>(e * 2 * width + 2 * w + part)];
-  moe->down_bias = weights.values("blk.{}.ffn_down_exps", "_bias", n * hidden, Weights::Need::kRequired, layer);
+        moe->up_bias[static_cast<size_t>(e * 2 * width + part * width + w)] =
+            both[static_cast<size_t>(e * 2 * width + 2 * w + part)];
+  moe->down_bias =
+      weights.values("blk.{}.ffn_down_exps", "_bias", n * hidden, Weights::Need::kRequired, layer);
   return moe;
 }
 
-std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options, ThreadPool& pool) {
+std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options,
+                            ThreadPool& pool) {
   static const NameTable names = llama_names().with({
-      {"blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm", Transform::kNone, "blk.{}.post_attention_norm"},
+      {"blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm", Transform::kNone,
+       "blk.{}.post_attention_norm"},
       {"blk.{}.attn_sinks", "model.layers.{}.self_attn.sinks"},
       {"blk.{}.ffn_gate_inp", "model.layers.{}.mlp.router"},
       {"blk.{}.ffn_gate_up_exps", "model.layers.{}.mlp.experts.gate_up_proj"},
@@ -114,7 +129,8 @@ std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOpt
   Weights weights(checkpoint, names, options, pool);
   DecoderSpec spec = read_common(config, weights);
   spec.ropes = {read_rope(config, weights, spec.blocks[0].key_dim, ops::RopeLayout::kHalf)};
-  const Key width = config.gguf() ? Key{"expert_feed_forward_length", nullptr} : Key{nullptr, "intermediate_size"};
+  const Key width =
+      config.gguf() ? Key{"expert_feed_forward_length", nullptr} : Key{nullptr, "intermediate_size"};
   const ExpertSpec experts = read_experts(config, {"expert_count", "num_local_experts"},
                                           {"expert_used_count", "num_experts_per_tok"}, width);
   const int32_t window = config.integer({"attention.sliding_window", "sliding_window"});

@@ -4,7 +4,8 @@
 namespace millrace::models {
 namespace {
 
-std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options, ThreadPool& pool) {
+std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options,
+                            ThreadPool& pool) {
   const Config config(checkpoint);
   Weights weights(checkpoint, llama_names(), options, pool);
   DecoderSpec spec = read_common(config, weights);

@@ -14,9 +14,11 @@ struct MambaSpec {
   float epsilon;
 };
 
-/// A [inner, state] as the scan wants it: -exp(A_log) in Hugging Face, that already in GGUF, transposed in both.
+/// A [inner, state] as the scan wants it: -exp(A_log) in Hugging Face, that already in GGUF, transposed in
+/// both.
 std::vector<float> transposed_a(Weights& weights, const MambaSpec& s, bool gguf, int layer) {
-  const auto stored = weights.values("blk.{}.ssm_a", "", int64_t{s.inner} * s.state, Weights::Need::kRequired, layer);
+  const auto stored =
+      weights.values("blk.{}.ssm_a", "", int64_t{s.inner} * s.state, Weights::Need::kRequired, layer);
   std::vector<float> a(stored.size());
   for (int64_t c = 0; c < s.inner; ++c) {
     for (int64_t n = 0; n < s.state; ++n) {
@@ -27,7 +29,8 @@ std::vector<float> transposed_a(Weights& weights, const MambaSpec& s, bool gguf,
   return a;
 }
 
-std::unique_ptr<layers::Mixer> make_mamba(Weights& weights, const MambaSpec& s, int64_t hidden, bool gguf, int layer) {
+std::unique_ptr<layers::Mixer> make_mamba(Weights& weights, const MambaSpec& s, int64_t hidden, bool gguf,
+                                          int layer) {
   const auto need = Weights::Need::kRequired;
   auto m = std::make_unique<layers::Mamba>();
   m->inner = s.inner;
@@ -56,7 +59,8 @@ MambaSpec read_mamba(const Config& config, int32_t hidden, const char* prefix) {
   const std::string p = prefix;
   const auto key = [&](const char* name) { return p + name; };
   const std::string expand = key("expand"), conv = p.empty() ? "conv_kernel" : "mamba_d_conv",
-                    state = p.empty() ? "state_size" : "mamba_d_state", rank = p.empty() ? "time_step_rank" : "mamba_dt_rank";
+                    state = p.empty() ? "state_size" : "mamba_d_state",
+                    rank = p.empty() ? "time_step_rank" : "mamba_dt_rank";
   MambaSpec s{};
   s.kernel = config.integer({"ssm.conv_kernel", conv.c_str()}, 2, 64);
   s.state = config.integer({"ssm.state_size", state.c_str()}, 1, 4096);
@@ -72,7 +76,8 @@ DecoderSpec read_stack(const Config& config, const Weights& weights) {
   DecoderSpec spec;
   spec.hidden_size = config.integer({"embedding_length", "hidden_size"}, 1, 1 << 20);
   spec.vocab_size = static_cast<int32_t>(weights.rows_of("token_embd"));
-  spec.norm_epsilon = config.find_number({"attention.layer_norm_rms_epsilon", "layer_norm_epsilon"}).value_or(1e-5f);
+  spec.norm_epsilon =
+      config.find_number({"attention.layer_norm_rms_epsilon", "layer_norm_epsilon"}).value_or(1e-5f);
   spec.blocks.resize(static_cast<size_t>(config.integer({"block_count", "num_hidden_layers"}, 1, 4096)));
   for (BlockSpec& b : spec.blocks) {
     b.rope = -1;
@@ -100,7 +105,8 @@ const NameTable& mamba_names() {
   return table;
 }
 
-std::unique_ptr<Model> load_mamba(const loaders::Checkpoint& checkpoint, const LoadOptions& options, ThreadPool& pool) {
+std::unique_ptr<Model> load_mamba(const loaders::Checkpoint& checkpoint, const LoadOptions& options,
+                                  ThreadPool& pool) {
   const Config config(checkpoint);
   Weights weights(checkpoint, mamba_names(), options, pool);
   DecoderSpec spec = read_stack(config, weights);
@@ -114,26 +120,31 @@ std::unique_ptr<Model> load_mamba(const loaders::Checkpoint& checkpoint, const L
   return make_decoder(config, weights, std::move(spec));
 }
 
-std::unique_ptr<Model> load_mamba2(const loaders::Checkpoint& checkpoint, const LoadOptions& options, ThreadPool& pool) {
+std::unique_ptr<Model> load_mamba2(const loaders::Checkpoint& checkpoint, const LoadOptions& options,
+                                   ThreadPool& pool) {
   const Config config(checkpoint);
   Weights weights(checkpoint, mamba_names(), options, pool);
   DecoderSpec spec = read_stack(config, weights);
   const int64_t hidden = spec.hidden_size;
   const bool gguf = config.gguf();
-  const int32_t inner = config.find_integer({"ssm.inner_size", nullptr}, 1)
-                            .value_or(spec.hidden_size * config.find_integer({nullptr, "expand"}, 1).value_or(2));
+  const int32_t inner =
+      config.find_integer({"ssm.inner_size", nullptr}, 1)
+          .value_or(spec.hidden_size * config.find_integer({nullptr, "expand"}, 1).value_or(2));
   ops::HeadScanShape shape{};
   shape.heads = config.integer({"ssm.time_step_rank", "num_heads"}, 1, 1 << 16);
   shape.head_dim = inner / shape.heads;
   shape.state_size = config.integer({"ssm.state_size", "state_size"}, 1, 4096);
   shape.groups = config.integer({"ssm.group_count", "n_groups"}, 1, shape.heads);
   if (inner % shape.heads != 0 || shape.heads % shape.groups != 0)
-    config.refuse({"ssm.time_step_rank", "num_heads"}, fmt::format("is {}: expected a divisor of {} and a multiple of the groups", shape.heads, inner));
+    config.refuse(
+        {"ssm.time_step_rank", "num_heads"},
+        fmt::format("is {}: expected a divisor of {} and a multiple of the groups", shape.heads, inner));
   const int32_t kernel = config.integer({"ssm.conv_kernel", "conv_kernel"}, 2, 64);
   const std::vector<float> limits = config.numbers({nullptr, "time_step_limit"});
   const float epsilon = spec.norm_epsilon;
   for (BlockSpec& b : spec.blocks) {
-    b.make_mixer = [=](Weights& w, int layer, const layers::Rope*, const ops::RopeTable*) -> std::unique_ptr<layers::Mixer> {
+    b.make_mixer = [=](Weights& w, int layer, const layers::Rope*,
+                       const ops::RopeTable*) -> std::unique_ptr<layers::Mixer> {
       const auto need = Weights::Need::kRequired;
       auto m = std::make_unique<layers::Mamba2>();
       const int64_t channels = inner + 2 * int64_t{shape.groups} * shape.state_size;
@@ -161,7 +172,8 @@ std::unique_ptr<Model> load_mamba2(const loaders::Checkpoint& checkpoint, const 
   return make_decoder(config, weights, std::move(spec));
 }
 
-std::unique_ptr<Model> load_jamba(const loaders::Checkpoint& checkpoint, const LoadOptions& options, ThreadPool& pool) {
+std::unique_ptr<Model> load_jamba(const loaders::Checkpoint& checkpoint, const LoadOptions& options,
+                                  ThreadPool& pool) {
   static const NameTable names = llama_names().with({
       {"output_norm", "model.final_layernorm"},
       {"blk.{}.ffn_norm", "model.layers.{}.pre_ff_layernorm"},
@@ -197,14 +209,16 @@ std::unique_ptr<Model> load_jamba(const loaders::Checkpoint& checkpoint, const L
     BlockSpec& b = spec.blocks[i];
     b.rope = -1;
     // What a layer is shows in what the file has for it (GGUF has no period).
-    const bool attends = gguf ? weights.has("blk.{}.attn_q", static_cast<int>(i)) : static_cast<int32_t>(i) % period == offset;
+    const bool attends =
+        gguf ? weights.has("blk.{}.attn_q", static_cast<int>(i)) : static_cast<int32_t>(i) % period == offset;
     if (!attends)
       b.make_mixer = [=](Weights& w, int layer, const layers::Rope*, const ops::RopeTable*) {
         return make_mamba(w, mamba, hidden, gguf, layer);
       };
     if (!weights.has("blk.{}.ffn_gate_inp", static_cast<int>(i))) continue;
-    const ExpertSpec experts = read_experts(config, {"expert_count", "num_experts"}, {"expert_used_count", "num_experts_per_tok"},
-                                            {"feed_forward_length", "intermediate_size"});
+    const ExpertSpec experts =
+        read_experts(config, {"expert_count", "num_experts"}, {"expert_used_count", "num_experts_per_tok"},
+                     {"feed_forward_length", "intermediate_size"});
     b.make_ffn = [=](Weights& w, int layer) { return make_moe(w, experts, hidden, layer); };
   }
   return make_decoder(config, weights, std::move(spec));

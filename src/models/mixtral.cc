@@ -1,11 +1,13 @@
-// Mixtral: Llama's attention, experts in place of the MLP. GGUF files say "llama" with an expert count (llama.cc).
+// Mixtral: Llama's attention, experts in place of the MLP. GGUF files say "llama" with an expert count
+// (llama.cc).
 #include "models/decoder.h"
 #include "models/experts.h"
 
 namespace millrace::models {
 namespace {
 
-std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options, ThreadPool& pool) {
+std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options,
+                            ThreadPool& pool) {
   static const NameTable names = llama_names().with({
       {"blk.{}.ffn_gate_inp", "model.layers.{}.block_sparse_moe.gate"},
       {"blk.{}.ffn_gate_exps", "model.layers.{}.block_sparse_moe.experts.{}.w1"},

@@ -1,5 +1,5 @@
-// A model: a forward pass over a packed batch, and what its layers keep. Families register themselves by architecture
-// name; nothing outside this folder names one.
+// A model: a forward pass over a packed batch, and what its layers keep. Families register themselves by
+// architecture name; nothing outside this folder names one.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,14 @@ struct ModelInfo {
   std::string architecture;
   std::string name;
   int32_t vocab_size = 0;
-  int32_t context_length = 0;     ///< longest context the model was made for (0: not bounded)
-  bool fixed_context = false;     ///< a table of positions ends there; otherwise it is what the model was trained for
+  int32_t context_length = 0;  ///< longest context the model was made for (0: not bounded)
+  bool fixed_context =
+      false;  ///< a table of positions ends there; otherwise it is what the model was trained for
   int32_t hidden_size = 0;
   int32_t num_layers = 0;
   uint64_t num_parameters = 0;
-  uint64_t weight_bytes = 0;      ///< packed, as resident
-  bool float_weights = false;     ///< all matrices are F32: the KV cache defaults to F32 too
+  uint64_t weight_bytes = 0;   ///< packed, as resident
+  bool float_weights = false;  ///< all matrices are F32: the KV cache defaults to F32 too
 };
 
 struct LoadOptions {
@@ -39,14 +40,15 @@ struct LoadOptions {
   DType quantize = DType::kCount;
   /// Called with (done, total) bytes as weights are packed.
   std::function<void(uint64_t, uint64_t)> progress;
-  /// Called with the family's table of tensor names before any weight is read; may throw to stop there (converters do).
+  /// Called with the family's table of tensor names before any weight is read; may throw to stop there
+  /// (converters do).
   std::function<void(const NameTable&)> on_names;
 };
 
 /// What forward() may write beside the cache.
 struct Outputs {
-  float* logits = nullptr;   ///< [batch.logit_rows, vocab_size], or null
-  float* hidden = nullptr;   ///< [batch.logit_rows, hidden_size]: states after the final norm, or null
+  float* logits = nullptr;  ///< [batch.logit_rows, vocab_size], or null
+  float* hidden = nullptr;  ///< [batch.logit_rows, hidden_size]: states after the final norm, or null
 };
 
 class Model {
@@ -55,7 +57,8 @@ class Model {
   const ModelInfo& info() const { return info_; }
   /// One spec per layer.
   virtual std::vector<layers::CacheSpec> cache_specs() const = 0;
-  /// Computes the batch: cache written, outputs filled. All step memory comes from context.arena, which the caller resets.
+  /// Computes the batch: cache written, outputs filled. All step memory comes from context.arena, which the
+  /// caller resets.
   virtual void forward(const ops::Context& context, const layers::Batch& batch, layers::KvCache& cache,
                        const Outputs& outputs) = 0;
 
@@ -63,11 +66,13 @@ class Model {
   ModelInfo info_;
 };
 
-/// Makes the model that the checkpoint describes. Errors: kUnsupported for an unknown architecture (the known ones are
-/// named), kInvalidFile for a missing tensor, a wrong shape or a contradictory configuration.
-std::unique_ptr<Model> load_model(const loaders::Checkpoint& checkpoint, const LoadOptions& options, ThreadPool& pool);
+/// Makes the model that the checkpoint describes. Errors: kUnsupported for an unknown architecture (the known
+/// ones are named), kInvalidFile for a missing tensor, a wrong shape or a contradictory configuration.
+std::unique_ptr<Model> load_model(const loaders::Checkpoint& checkpoint, const LoadOptions& options,
+                                  ThreadPool& pool);
 
-/// Registration: `gguf_names` are values of general.architecture, `hf_names` values of "architectures" in config.json.
+/// Registration: `gguf_names` are values of general.architecture, `hf_names` values of "architectures" in
+/// config.json.
 struct Family {
   std::vector<std::string> gguf_names;
   std::vector<std::string> hf_names;

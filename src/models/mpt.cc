@@ -4,7 +4,8 @@
 namespace millrace::models {
 namespace {
 
-std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options, ThreadPool& pool) {
+std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options,
+                            ThreadPool& pool) {
   static const NameTable names = {
       {"token_embd", "transformer.wte"},
       {"output_norm", "transformer.norm_f"},
@@ -22,8 +23,10 @@ std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOpt
   use_plain_blocks(spec, weights);
   spec.norm = ops::NormSpec::Kind::kLayer;
   if (!config.flag({nullptr, "attn_config.alibi"}, true) || weights.has("position_embd"))
-    config.refuse({"attention.max_alibi_bias", "attn_config.alibi"}, "is off: only MPT checkpoints with ALiBi are supported");
-  const float max_bias = config.find_number({"attention.max_alibi_bias", "attn_config.alibi_bias_max"}).value_or(8);
+    config.refuse({"attention.max_alibi_bias", "attn_config.alibi"},
+                  "is off: only MPT checkpoints with ALiBi are supported");
+  const float max_bias =
+      config.find_number({"attention.max_alibi_bias", "attn_config.alibi_bias_max"}).value_or(8);
   const float clip = config.find_number({"attention.clamp_kqv", "attn_config.clip_qkv"}).value_or(0);
   for (BlockSpec& b : spec.blocks) {
     b.rope = -1;

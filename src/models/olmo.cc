@@ -1,11 +1,12 @@
-// OLMo 1 (norms without weights, clipped Q, K, V), OLMo 2 (norms after each half, QK-norm over all heads) and OLMo 3
-// (three windowed layers to one full).
+// OLMo 1 (norms without weights, clipped Q, K, V), OLMo 2 (norms after each half, QK-norm over all heads) and
+// OLMo 3 (three windowed layers to one full).
 #include "models/decoder.h"
 
 namespace millrace::models {
 namespace {
 
-std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options, ThreadPool& pool) {
+std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options,
+                            ThreadPool& pool) {
   static const NameTable later = llama_names().with({
       {"blk.{}.post_attention_norm", "model.layers.{}.post_attention_layernorm"},
       {"blk.{}.post_ffw_norm", "model.layers.{}.post_feedforward_layernorm"},
@@ -53,7 +54,9 @@ std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOpt
   return make_decoder(config, weights, std::move(spec));
 }
 
-const FamilyRegistration registration({{"olmo", "olmo2"}, {"OlmoForCausalLM", "Olmo2ForCausalLM", "Olmo3ForCausalLM"}, load});
+const FamilyRegistration registration({{"olmo", "olmo2"},
+                                       {"OlmoForCausalLM", "Olmo2ForCausalLM", "Olmo3ForCausalLM"},
+                                       load});
 
 }  // namespace
 }  // namespace millrace::models

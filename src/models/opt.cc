@@ -4,7 +4,8 @@
 namespace millrace::models {
 namespace {
 
-std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options, ThreadPool& pool) {
+std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options,
+                            ThreadPool& pool) {
   static const NameTable names = {
       {"token_embd", "model.decoder.embed_tokens"},
       {"position_embd", "model.decoder.embed_positions"},

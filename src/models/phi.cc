@@ -1,10 +1,12 @@
-// Phi-1, 1.5 and 2: one LayerNorm before both halves, which run in parallel; partial rotation; biases everywhere.
+// Phi-1, 1.5 and 2: one LayerNorm before both halves, which run in parallel; partial rotation; biases
+// everywhere.
 #include "models/decoder.h"
 
 namespace millrace::models {
 namespace {
 
-std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options, ThreadPool& pool) {
+std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options,
+                            ThreadPool& pool) {
   static const NameTable names = llama_names().with({
       {"output_norm", "model.final_layernorm"},
       {"blk.{}.attn_output", "model.layers.{}.self_attn.dense"},

@@ -1,10 +1,12 @@
-// Phi-3, Phi-3.5, Phi-4 and Phi-4-mini: QKV and gate|up each in one matrix, LongRoPE, partial rotation, a window.
+// Phi-3, Phi-3.5, Phi-4 and Phi-4-mini: QKV and gate|up each in one matrix, LongRoPE, partial rotation, a
+// window.
 #include "models/decoder.h"
 
 namespace millrace::models {
 namespace {
 
-std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options, ThreadPool& pool) {
+std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options,
+                            ThreadPool& pool) {
   static const NameTable names = llama_names().with({
       {"blk.{}.attn_qkv", "model.layers.{}.self_attn.qkv_proj"},
       {"blk.{}.ffn_up", "model.layers.{}.mlp.gate_up_proj"},

@@ -1,5 +1,5 @@
-// Qwen3-Next: three Gated DeltaNet layers to one of gated attention with partial rotation; experts with a gated shared one;
-// norm weights stored around one.
+// Qwen3-Next: three Gated DeltaNet layers to one of gated attention with partial rotation; experts with a
+// gated shared one; norm weights stored around one.
 #include <cmath>
 
 #include "layers/state_space.h"
@@ -9,10 +9,11 @@
 namespace millrace::models {
 namespace {
 
-/// The checkpoint groups rows by key head: for each its q, k, and the v and z of the value heads that read it. Here come
-/// all q, all k, all v, all z.
+/// The checkpoint groups rows by key head: for each its q, k, and the v and z of the value heads that read
+/// it. Here come all q, all k, all v, all z.
 std::vector<int64_t> qkvz_order(const ops::DeltaRuleShape& s) {
-  const int64_t ratio = s.value_heads / s.key_heads, kd = s.key_dim, vd = ratio * s.value_dim, group = 2 * kd + 2 * vd;
+  const int64_t ratio = s.value_heads / s.key_heads, kd = s.key_dim, vd = ratio * s.value_dim,
+                group = 2 * kd + 2 * vd;
   std::vector<int64_t> order;
   const int64_t begins[4] = {0, kd, 2 * kd, 2 * kd + vd}, counts[4] = {kd, kd, vd, vd};
   for (int part = 0; part < 4; ++part)
@@ -30,8 +31,8 @@ std::vector<int64_t> ba_order(const ops::DeltaRuleShape& s) {
   return order;
 }
 
-std::unique_ptr<layers::Mixer> make_delta(Weights& weights, const ops::DeltaRuleShape& s, int32_t kernel, float epsilon,
-                                          int64_t hidden, bool gguf, int layer) {
+std::unique_ptr<layers::Mixer> make_delta(Weights& weights, const ops::DeltaRuleShape& s, int32_t kernel,
+                                          float epsilon, int64_t hidden, bool gguf, int layer) {
   const auto need = Weights::Need::kRequired;
   auto m = std::make_unique<layers::GatedDeltaNet>();
   m->shape = s;
@@ -54,7 +55,8 @@ const NameTable& names() {
   static const NameTable table = llama_names().with({
       {"output_norm", "model.norm", Transform::kAddOne},
       {"blk.{}.attn_norm", "model.layers.{}.input_layernorm", Transform::kAddOne},
-      {"blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm", Transform::kAddOne, "blk.{}.post_attention_norm"},
+      {"blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm", Transform::kAddOne,
+       "blk.{}.post_attention_norm"},
       {"blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm", Transform::kAddOne},
       {"blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm", Transform::kAddOne},
       {"blk.{}.ssm_in", "model.layers.{}.linear_attn.in_proj_qkvz"},
@@ -76,22 +78,26 @@ const NameTable& names() {
   return table;
 }
 
-std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options, ThreadPool& pool) {
+std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options,
+                            ThreadPool& pool) {
   const Config config(checkpoint);
   Weights weights(checkpoint, names(), options, pool);
   DecoderSpec spec = read_common(config, weights);
   spec.ropes = {read_rope(config, weights, spec.blocks[0].key_dim, ops::RopeLayout::kHalf)};
   ops::DeltaRuleShape delta{};
   delta.key_heads = config.integer({"ssm.group_count", "linear_num_key_heads"}, 1, 1 << 12);
-  delta.value_heads = config.integer({"ssm.time_step_rank", "linear_num_value_heads"}, delta.key_heads, 1 << 12);
+  delta.value_heads =
+      config.integer({"ssm.time_step_rank", "linear_num_value_heads"}, delta.key_heads, 1 << 12);
   delta.key_dim = config.integer({"ssm.state_size", "linear_key_head_dim"}, 1, 1 << 12);
   delta.value_dim = config.gguf() ? config.integer({"ssm.inner_size", nullptr}) / delta.value_heads
                                   : config.integer({nullptr, "linear_value_head_dim"}, 1, 1 << 12);
   const int32_t kernel = config.integer({"ssm.conv_kernel", "linear_conv_kernel_dim"}, 2, 64);
-  ExpertSpec experts = read_experts(config, {"expert_count", "num_experts"}, {"expert_used_count", "num_experts_per_tok"},
-                                    {"expert_feed_forward_length", "moe_intermediate_size"});
+  ExpertSpec experts =
+      read_experts(config, {"expert_count", "num_experts"}, {"expert_used_count", "num_experts_per_tok"},
+                   {"expert_feed_forward_length", "moe_intermediate_size"});
   experts.normalize = config.flag({nullptr, "norm_topk_prob"}, true);
-  experts.shared_width = config.integer({"expert_shared_feed_forward_length", "shared_expert_intermediate_size"});
+  experts.shared_width =
+      config.integer({"expert_shared_feed_forward_length", "shared_expert_intermediate_size"});
   experts.shared_gate = true;
   const std::vector<std::string> types = config.texts({nullptr, "layer_types"});
   const int64_t hidden = spec.hidden_size;
@@ -99,7 +105,8 @@ std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOpt
   const bool gguf = config.gguf();
   for (size_t i = 0; i < spec.blocks.size(); ++i) {
     BlockSpec& b = spec.blocks[i];
-    const bool linear = types.size() == spec.blocks.size() ? types[i] == "linear_attention" : (i + 1) % 4 != 0;
+    const bool linear =
+        types.size() == spec.blocks.size() ? types[i] == "linear_attention" : (i + 1) % 4 != 0;
     if (linear) {
       b.make_mixer = [=](Weights& w, int layer, const layers::Rope*, const ops::RopeTable*) {
         return make_delta(w, delta, kernel, epsilon, hidden, gguf, layer);

@@ -1,11 +1,13 @@
-// Qwen2-MoE (a gated shared expert beside the routed ones), Qwen3-MoE (none, QK-norm) and OLMoE (QK-norm over all heads).
+// Qwen2-MoE (a gated shared expert beside the routed ones), Qwen3-MoE (none, QK-norm) and OLMoE (QK-norm over
+// all heads).
 #include "models/decoder.h"
 #include "models/experts.h"
 
 namespace millrace::models {
 namespace {
 
-std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options, ThreadPool& pool) {
+std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options,
+                            ThreadPool& pool) {
   static const NameTable names = llama_names().with({
       {"blk.{}.ffn_gate_inp", "model.layers.{}.mlp.gate"},
       {"blk.{}.ffn_gate_exps", "model.layers.{}.mlp.experts.{}.gate_proj"},
@@ -26,11 +28,13 @@ std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOpt
   const Key width = config.has({"expert_feed_forward_length", "moe_intermediate_size"})
                         ? Key{"expert_feed_forward_length", "moe_intermediate_size"}
                         : Key{"feed_forward_length", "intermediate_size"};
-  ExpertSpec experts = read_experts(config, {"expert_count", "num_experts"}, {"expert_used_count", "num_experts_per_tok"}, width);
+  ExpertSpec experts = read_experts(config, {"expert_count", "num_experts"},
+                                    {"expert_used_count", "num_experts_per_tok"}, width);
   // GGUF files have no key for it: Qwen3 normalises, the other two do not.
   experts.normalize = config.flag({nullptr, "norm_topk_prob"}, config.gguf() && !second && !olmoe);
   if (second) {
-    experts.shared_width = config.integer({"expert_shared_feed_forward_length", "shared_expert_intermediate_size"});
+    experts.shared_width =
+        config.integer({"expert_shared_feed_forward_length", "shared_expert_intermediate_size"});
     experts.shared_gate = true;
   }
   const std::vector<int64_t> dense = config.integers({nullptr, "mlp_only_layers"});
@@ -38,8 +42,10 @@ std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOpt
   const int64_t hidden = spec.hidden_size;
   for (size_t i = 0; i < spec.blocks.size(); ++i) {
     BlockSpec& b = spec.blocks[i];
-    if (olmoe) b.qk_norm = BlockSpec::QkNorm::kAllHeads;
-    else if (!second) b.qk_norm = BlockSpec::QkNorm::kPerHead;
+    if (olmoe)
+      b.qk_norm = BlockSpec::QkNorm::kAllHeads;
+    else if (!second)
+      b.qk_norm = BlockSpec::QkNorm::kPerHead;
     if (olmoe) b.clip_qkv = config.find_number({"attention.clamp_kqv", "clip_qkv"}).value_or(0);
     const bool plain = std::find(dense.begin(), dense.end(), static_cast<int64_t>(i)) != dense.end() ||
                        (static_cast<int32_t>(i) + 1) % sparse_step != 0;

@@ -13,7 +13,8 @@ std::vector<int32_t> per_layer(const Config& config, Key key, int32_t num_layers
   const std::vector<int64_t> values = config.integers(key);
   if (values.empty()) config.refuse(key, "is missing: expected an integer");
   if (values.size() != 1 && static_cast<int32_t>(values.size()) != num_layers)
-    config.refuse(key, fmt::format("has {} values: expected one, or one for each of {} layers", values.size(), num_layers));
+    config.refuse(key, fmt::format("has {} values: expected one, or one for each of {} layers", values.size(),
+                                   num_layers));
   std::vector<int32_t> result;
   for (int32_t i = 0; i < num_layers; ++i) {
     const int64_t v = values.size() == 1 ? values[0] : values[static_cast<size_t>(i)];
@@ -59,9 +60,11 @@ DecoderSpec read_common(const Config& config, const Weights& weights) {
     b.num_heads = heads[i];
     b.num_kv_heads = kv_heads[i];
     if (b.num_heads % b.num_kv_heads != 0)
-      config.refuse(kKvHeads, fmt::format("is {}: expected a divisor of the {} heads", b.num_kv_heads, b.num_heads));
+      config.refuse(kKvHeads,
+                    fmt::format("is {}: expected a divisor of the {} heads", b.num_kv_heads, b.num_heads));
     if (key_dim == 0 && spec.hidden_size % b.num_heads != 0)
-      config.refuse(kHeads, fmt::format("is {}: expected a divisor of the width {}", b.num_heads, spec.hidden_size));
+      config.refuse(kHeads,
+                    fmt::format("is {}: expected a divisor of the width {}", b.num_heads, spec.hidden_size));
     b.key_dim = key_dim ? key_dim : spec.hidden_size / b.num_heads;
     b.value_dim = config.find_integer({"attention.value_length", nullptr}, 1, 1 << 14).value_or(b.key_dim);
     b.ffn_width = ffn[i];
@@ -86,28 +89,32 @@ ops::Activation read_activation(const Config& config, ops::Activation fallback) 
   if (name.empty()) return fallback;
   if (name == "silu" || name == "swish") return ops::Activation::kSilu;
   if (name == "gelu") return ops::Activation::kGeluErf;
-  if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") return ops::Activation::kGeluTanh;
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast")
+    return ops::Activation::kGeluTanh;
   if (name == "quick_gelu") return ops::Activation::kGeluQuick;
   if (name == "relu") return ops::Activation::kRelu;
   if (name == "relu2") return ops::Activation::kReluSquared;
-  fail(ErrorCode::kUnsupported, "{}: activation '{}' is unknown: expected silu, gelu, gelu_new, quick_gelu, relu or relu2",
+  fail(ErrorCode::kUnsupported,
+       "{}: activation '{}' is unknown: expected silu, gelu, gelu_new, quick_gelu, relu or relu2",
        config.origin(), name);
 }
 
 std::vector<bool> local_layers(const Config& config, size_t num_layers, int32_t period) {
   const std::vector<std::string> types = config.texts({nullptr, "layer_types"});
   if (!types.empty() && types.size() != num_layers)
-    config.refuse({nullptr, "layer_types"}, fmt::format("has {} entries: expected one for each of {} layers", types.size(), num_layers));
+    config.refuse({nullptr, "layer_types"}, fmt::format("has {} entries: expected one for each of {} layers",
+                                                        types.size(), num_layers));
   std::vector<bool> local;
   for (size_t i = 0; i < num_layers; ++i)
-    local.push_back(types.empty() ? (static_cast<int32_t>(i) + 1) % period != 0 : types[i] == "sliding_attention");
+    local.push_back(types.empty() ? (static_cast<int32_t>(i) + 1) % period != 0
+                                  : types[i] == "sliding_attention");
   return local;
 }
 
 namespace {
 
-/// A rope setting of config.json: transformers 5 keeps them below rope_parameters (perhaps once more by layer type),
-/// earlier ones below rope_scaling or at the top.
+/// A rope setting of config.json: transformers 5 keeps them below rope_parameters (perhaps once more by layer
+/// type), earlier ones below rope_scaling or at the top.
 class HfRope {
  public:
   HfRope(const Config& config, const std::string& part) : config_(config) {
@@ -148,7 +155,8 @@ void read_hf_scaling(const Config& config, const std::string& part, double base,
   std::string type = hf.text("rope_type");
   if (type.empty()) type = hf.text("type");
   const double factor = hf.number("factor").value_or(1.0f);
-  const auto context = static_cast<double>(config.find_number({nullptr, "max_position_embeddings"}).value_or(0));
+  const auto context =
+      static_cast<double>(config.find_number({nullptr, "max_position_embeddings"}).value_or(0));
   double original = hf.number("original_max_position_embeddings").value_or(0);
   if (original == 0) original = config.find_number({nullptr, "original_max_position_embeddings"}).value_or(0);
   if (type.empty() || type == "default" || type == "mrope") {
@@ -183,16 +191,19 @@ void read_hf_scaling(const Config& config, const std::string& part, double base,
     const auto half = static_cast<size_t>(rope.dim / 2);
     if (longer.size() != half || shorter.size() != half)
       config.refuse({nullptr, "rope_scaling"},
-                    fmt::format("has {} long and {} short factors: expected {} each", longer.size(), shorter.size(), half));
+                    fmt::format("has {} long and {} short factors: expected {} each", longer.size(),
+                                shorter.size(), half));
     double ratio = factor;
     if (hf.number("factor") == std::nullopt && original > 0) ratio = context / original;
     double magnitude = hf.number("attention_factor").value_or(0);
-    if (magnitude == 0) magnitude = ratio <= 1 ? 1 : std::sqrt(1 + std::log(ratio) / std::log(original ? original : context));
+    if (magnitude == 0)
+      magnitude = ratio <= 1 ? 1 : std::sqrt(1 + std::log(ratio) / std::log(original ? original : context));
     rope.frequencies = ops::rope_factors(rope.dim, base, shorter, static_cast<float>(magnitude));
     rope.long_frequencies = ops::rope_factors(rope.dim, base, longer, static_cast<float>(magnitude));
     rope.original_context = static_cast<int32_t>(original ? original : context);
   } else {
-    fail(ErrorCode::kUnsupported, "{}: rope type '{}' is unknown: expected default, linear, dynamic, yarn, llama3 or longrope",
+    fail(ErrorCode::kUnsupported,
+         "{}: rope type '{}' is unknown: expected default, linear, dynamic, yarn, llama3 or longrope",
          config.origin(), type);
   }
 }
@@ -214,7 +225,9 @@ void read_gguf_scaling(const Config& config, Weights& weights, double base, laye
     const double context = config.find_integer({"context_length", nullptr}).value_or(original);
     double magnitude = attention_factor;
     if (magnitude == 0)
-      magnitude = original > 0 && context > original ? std::sqrt(1 + std::log(context / original) / std::log(original)) : 1;
+      magnitude = original > 0 && context > original
+                      ? std::sqrt(1 + std::log(context / original) / std::log(original))
+                      : 1;
     rope.frequencies = ops::rope_factors(rope.dim, base, shorter, static_cast<float>(magnitude));
     rope.long_frequencies = ops::rope_factors(rope.dim, base, longer, static_cast<float>(magnitude));
     rope.original_context = original;
@@ -233,8 +246,9 @@ void read_gguf_scaling(const Config& config, Weights& weights, double base, laye
   } else if (type == "none" || type.empty() || factor <= 1) {
     rope.frequencies = ops::rope_default(rope.dim, base);
   } else {
-    fail(ErrorCode::kUnsupported, "{}: rope scaling type '{}' is unknown: expected none, linear, yarn or longrope",
-         config.origin(), type);
+    fail(ErrorCode::kUnsupported,
+         "{}: rope scaling type '{}' is unknown: expected none, linear, yarn or longrope", config.origin(),
+         type);
   }
 }
 
@@ -250,9 +264,10 @@ layers::Rope read_rope(const Config& config, Weights& weights, int32_t head_dim,
     if (base == 0) base = 10000;
   } else {
     const HfRope hf(config, part);
-    const float fraction = hf.number("partial_rotary_factor")
-                               .value_or(config.find_number({nullptr, "partial_rotary_factor"})
-                                             .value_or(config.find_number({nullptr, "rotary_pct"}).value_or(1.0f)));
+    const float fraction =
+        hf.number("partial_rotary_factor")
+            .value_or(config.find_number({nullptr, "partial_rotary_factor"})
+                          .value_or(config.find_number({nullptr, "rotary_pct"}).value_or(1.0f)));
     rope.dim = static_cast<int32_t>(static_cast<float>(head_dim) * fraction);
     if (const auto theta = hf.number("rope_theta")) base = *theta;
     if (base == 0) base = 10000;
@@ -263,8 +278,10 @@ layers::Rope read_rope(const Config& config, Weights& weights, int32_t head_dim,
   require(base > 0, ErrorCode::kInvalidFile, "{}: '{}' is {}: expected a positive number", config.origin(),
           config.name_of(base_key), base);
   if (rope.dim == 0) return rope;
-  if (config.gguf()) read_gguf_scaling(config, weights, base, rope);
-  else read_hf_scaling(config, part, base, rope);
+  if (config.gguf())
+    read_gguf_scaling(config, weights, base, rope);
+  else
+    read_hf_scaling(config, part, base, rope);
   return rope;
 }
 

@@ -28,8 +28,8 @@ std::unique_ptr<Model> load_model(const loaders::Checkpoint& checkpoint, const L
     known.insert(known.end(), names.begin(), names.end());
   }
   std::sort(known.begin(), known.end());
-  fail(ErrorCode::kUnsupported, "{}: architecture '{}' is not supported: expected one of {}", checkpoint.path.string(),
-       config.architecture(), fmt::join(known, ", "));
+  fail(ErrorCode::kUnsupported, "{}: architecture '{}' is not supported: expected one of {}",
+       checkpoint.path.string(), config.architecture(), fmt::join(known, ", "));
 }
 
 }  // namespace millrace::models

@@ -11,8 +11,8 @@ namespace {
 std::vector<int64_t> block_counts(const layers::CacheLayout& layout, int32_t max_tokens) {
   std::vector<int64_t> counts;
   for (const auto& group : layout.groups)
-    counts.push_back(group.spec.kind == layers::CacheSpec::Kind::kRecurrent ? 1
-                                                                            : ceil_div(max_tokens, layout.block_size));
+    counts.push_back(
+        group.spec.kind == layers::CacheSpec::Kind::kRecurrent ? 1 : ceil_div(max_tokens, layout.block_size));
   return counts;
 }
 
@@ -41,13 +41,16 @@ void SequenceRunner::reset() {
       cache_.zero_block(static_cast<int>(g), 0);
 }
 
-const float* SequenceRunner::append(std::span<const int32_t> tokens, const LogitsVisitor* all_logits, int32_t chunk) {
+const float* SequenceRunner::append(std::span<const int32_t> tokens, const LogitsVisitor* all_logits,
+                                    int32_t chunk) {
   require(!tokens.empty(), ErrorCode::kInvalidArgument, "no tokens to append");
   require(static_cast<int64_t>(tokens.size()) + length_ <= max_tokens_, ErrorCode::kLimitExceeded,
-          "{} tokens are more than the {} there is room for", tokens.size() + static_cast<size_t>(length_), max_tokens_);
+          "{} tokens are more than the {} there is room for", tokens.size() + static_cast<size_t>(length_),
+          max_tokens_);
   const int32_t vocab = model_.info().vocab_size;
   for (const int32_t id : tokens)
-    require(id >= 0 && id < vocab, ErrorCode::kInvalidArgument, "token id {} is outside the vocabulary of {}", id, vocab);
+    require(id >= 0 && id < vocab, ErrorCode::kInvalidArgument, "token id {} is outside the vocabulary of {}",
+            id, vocab);
   const ops::Context context{pool_, kernels::table(isa_), arena_, profiler};
   std::vector<std::span<const int32_t>> tables(tables_.begin(), tables_.end());
   const auto total = static_cast<int32_t>(tokens.size());
@@ -63,8 +66,10 @@ const float* SequenceRunner::append(std::span<const int32_t> tokens, const Logit
       wanted = {rows - 1};
     }
     const layers::BatchSequence sequence{0, rows, length_ + rows, tables};
-    const layers::Batch batch{tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(rows)), positions,
-                              {&sequence, 1}, wanted};
+    const layers::Batch batch{tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(rows)),
+                              positions,
+                              {&sequence, 1},
+                              wanted};
     logits_.resize(std::max<size_t>(1, wanted.size()) * static_cast<size_t>(vocab));
     arena_.reset();
     model_.forward(context, batch, cache_, {wanted.empty() ? nullptr : logits_.data(), nullptr});

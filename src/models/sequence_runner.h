@@ -1,5 +1,5 @@
-// One sequence through a model without an engine: for logits, perplexity, benchmarks and tests. The same forward pass,
-// batch and paged cache as in service; blocks are handed out in order.
+// One sequence through a model without an engine: for logits, perplexity, benchmarks and tests. The same
+// forward pass, batch and paged cache as in service; blocks are handed out in order.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,13 @@ class SequenceRunner {
   SequenceRunner(Model& model, ThreadPool& pool, IsaLevel isa, layers::KvType kv_type, int32_t max_tokens,
                  int32_t block_size = 16);
 
-  /// Appends tokens to the sequence in chunks of at most `chunk` rows. With `all_logits` null only the last row's logits are
-  /// computed; otherwise it is called with (first position, rows, logits [rows, vocab]) for every chunk.
-  /// Returns the last row's logits, valid until the next call. Error(kLimitExceeded) beyond max_tokens,
-  /// kInvalidArgument for an id outside the vocabulary.
+  /// Appends tokens to the sequence in chunks of at most `chunk` rows. With `all_logits` null only the last
+  /// row's logits are computed; otherwise it is called with (first position, rows, logits [rows, vocab]) for
+  /// every chunk. Returns the last row's logits, valid until the next call. Error(kLimitExceeded) beyond
+  /// max_tokens, kInvalidArgument for an id outside the vocabulary.
   using LogitsVisitor = FunctionRef<void(int32_t, int32_t, const float*)>;
-  const float* append(std::span<const int32_t> tokens, const LogitsVisitor* all_logits = nullptr, int32_t chunk = 256);
+  const float* append(std::span<const int32_t> tokens, const LogitsVisitor* all_logits = nullptr,
+                      int32_t chunk = 256);
 
   /// Forgets the sequence; the memory stays.
   void reset();

@@ -4,7 +4,8 @@
 namespace millrace::models {
 namespace {
 
-std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options, ThreadPool& pool) {
+std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options,
+                            ThreadPool& pool) {
   static const NameTable names = llama_names().with({
       {"blk.{}.ffn_up", "model.layers.{}.mlp.c_fc"},
       {"blk.{}.ffn_down", "model.layers.{}.mlp.c_proj"},

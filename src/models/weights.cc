@@ -50,8 +50,10 @@ NameTable NameTable::with(std::initializer_list<NameRule> rules) const {
   for (const NameRule& rule : rules) {
     const auto at = std::find_if(result.rules_.begin(), result.rules_.end(),
                                  [&](const NameRule& r) { return r.gguf == rule.gguf; });
-    if (at != result.rules_.end()) *at = rule;
-    else result.rules_.push_back(rule);
+    if (at != result.rules_.end())
+      *at = rule;
+    else
+      result.rules_.push_back(rule);
   }
   return result;
 }
@@ -95,8 +97,10 @@ Weights::Weights(const loaders::Checkpoint& checkpoint, const NameTable& names, 
 std::string Weights::file_name(std::string_view name, int layer, std::string_view suffix) const {
   const NameRule* rule = names_.find(name);
   std::string_view pattern = name;
-  if (rule && checkpoint_.format == loaders::Format::kHuggingFace) pattern = rule->hf;
-  else if (rule && !rule->gguf_file.empty()) pattern = rule->gguf_file;
+  if (rule && checkpoint_.format == loaders::Format::kHuggingFace)
+    pattern = rule->hf;
+  else if (rule && !rule->gguf_file.empty())
+    pattern = rule->gguf_file;
   return with_layer(pattern, layer) + std::string(suffix);
 }
 
@@ -116,8 +120,9 @@ const loaders::TensorEntry* Weights::find(std::string_view name, int layer, std:
 
 const loaders::TensorEntry& Weights::need(std::string_view name, int layer, std::string_view suffix) const {
   const auto* entry = find(name, layer, suffix);
-  require(entry != nullptr, ErrorCode::kInvalidFile, "{}: tensor '{}' is missing: the model's architecture needs it",
-          checkpoint_.path.string(), file_name(name, layer, suffix));
+  require(entry != nullptr, ErrorCode::kInvalidFile,
+          "{}: tensor '{}' is missing: the model's architecture needs it", checkpoint_.path.string(),
+          file_name(name, layer, suffix));
   return *entry;
 }
 
@@ -134,7 +139,7 @@ void Weights::advance(uint64_t bytes) {
 
 struct Weights::Prepared {
   TensorView view;
-  AlignedBuffer own;                       // where view.data lies when the tensor was rearranged or re-quantised
+  AlignedBuffer own;  // where view.data lies when the tensor was rearranged or re-quantised
   const loaders::TensorEntry* entry = nullptr;
 };
 
@@ -153,11 +158,13 @@ struct Stored {
   AlignedBuffer own;
 };
 
-/// Rows [first, first + rows) of a tensor as the file has them; FP8 becomes BF16, multiplied by the scale beside it.
-Stored stored_rows(const loaders::Checkpoint& checkpoint, const loaders::TensorEntry& entry, int64_t first, int64_t rows,
-                   int64_t cols, ThreadPool& pool) {
+/// Rows [first, first + rows) of a tensor as the file has them; FP8 becomes BF16, multiplied by the scale
+/// beside it.
+Stored stored_rows(const loaders::Checkpoint& checkpoint, const loaders::TensorEntry& entry, int64_t first,
+                   int64_t rows, int64_t cols, ThreadPool& pool) {
   Stored s;
-  s.view = {entry.data + static_cast<uint64_t>(first) * quant::row_bytes(entry.dtype, static_cast<uint64_t>(cols)).value_or(0),
+  s.view = {entry.data + static_cast<uint64_t>(first) *
+                             quant::row_bytes(entry.dtype, static_cast<uint64_t>(cols)).value_or(0),
             entry.dtype, Shape{rows, cols}};
   if (entry.dtype != DType::kF8E4M3 && entry.dtype != DType::kF8E5M2) return s;
   const loaders::RowReader reader(checkpoint, entry);
@@ -182,7 +189,8 @@ void quantise(Stored& s, DType target, ThreadPool& pool) {
     return;
   const auto& from = quant::traits(s.view.dtype);
   const auto& to = quant::traits(target);
-  require(to.encode != nullptr, ErrorCode::kUnsupported, "cannot quantise to {}: it has no encoder", dtype_name(target));
+  require(to.encode != nullptr, ErrorCode::kUnsupported, "cannot quantise to {}: it has no encoder",
+          dtype_name(target));
   const auto row_bytes = static_cast<int64_t>(*quant::row_bytes(target, static_cast<uint64_t>(cols)));
   AlignedBuffer encoded(static_cast<size_t>(rows * row_bytes));
   const auto source_row = static_cast<int64_t>(*quant::row_bytes(s.view.dtype, static_cast<uint64_t>(cols)));
@@ -214,11 +222,13 @@ Weights::Prepared Weights::prepare(std::string_view name, int64_t rows, int64_t 
   const auto& traits = quant::traits(stored.view.dtype);
   if (transposed || permutes_rows(transform)) {
     const auto* from = static_cast<const std::byte*>(stored.view.data);
-    const uint64_t row_bytes = quant::row_bytes(stored.view.dtype, static_cast<uint64_t>(file_cols)).value_or(0);
+    const uint64_t row_bytes =
+        quant::row_bytes(stored.view.dtype, static_cast<uint64_t>(file_cols)).value_or(0);
     AlignedBuffer arranged(row_bytes * static_cast<uint64_t>(file_rows));
     if (transposed) {
-      require(traits.block_elements == 1, ErrorCode::kUnsupported, "{}: tensor '{}' of type {} cannot be transposed",
-              checkpoint_.path.string(), entry.name, dtype_name(entry.dtype));
+      require(traits.block_elements == 1, ErrorCode::kUnsupported,
+              "{}: tensor '{}' of type {} cannot be transposed", checkpoint_.path.string(), entry.name,
+              dtype_name(entry.dtype));
       transpose(from, arranged.data(), rows, cols, traits.block_bytes);
     } else {
       const std::vector<int64_t> order = row_order(transform, heads_);
@@ -245,8 +255,10 @@ layers::Linear Weights::linear(std::initializer_list<Part> parts, int64_t cols, 
     const std::vector<float> b = values(part.name, ".bias", part.rows, Need::kOptional, layer);
     with_bias += b.empty() ? 0 : 1;
     // A part without a bias beside parts with one (Whisper-like keys) has a bias of zero.
-    if (b.empty()) bias.insert(bias.end(), static_cast<size_t>(part.rows), 0.0f);
-    else bias.insert(bias.end(), b.begin(), b.end());
+    if (b.empty())
+      bias.insert(bias.end(), static_cast<size_t>(part.rows), 0.0f);
+    else
+      bias.insert(bias.end(), b.begin(), b.end());
   }
   if (with_bias == 0) bias.clear();
   std::vector<ops::PackedMatrix> packed;
@@ -283,13 +295,15 @@ layers::Linear Weights::linear_without_bias(std::string_view name, int64_t rows,
   return linear_in_order(name, order, cols, layer);
 }
 
-layers::Linear Weights::linear_in_order(std::string_view name, std::span<const int64_t> order, int64_t cols, int layer) {
+layers::Linear Weights::linear_in_order(std::string_view name, std::span<const int64_t> order, int64_t cols,
+                                        int layer) {
   Prepared p = prepare(name, static_cast<int64_t>(order.size()), cols, layer);
   const uint64_t row_bytes = *quant::row_bytes(p.view.dtype, static_cast<uint64_t>(cols));
   AlignedBuffer ordered(row_bytes * order.size());
   for (size_t r = 0; r < order.size(); ++r)
     std::memcpy(ordered.data() + r * row_bytes,
-                static_cast<const std::byte*>(p.view.data) + static_cast<uint64_t>(order[r]) * row_bytes, row_bytes);
+                static_cast<const std::byte*>(p.view.data) + static_cast<uint64_t>(order[r]) * row_bytes,
+                row_bytes);
   if (p.view.dtype != DType::kF32) all_float_ = false;
   const ops::MatrixSource source{{ordered.data(), p.view.dtype, p.view.shape}, nullptr};
   std::vector<ops::PackedMatrix> packed;
@@ -301,8 +315,9 @@ layers::Linear Weights::linear_in_order(std::string_view name, std::span<const i
 
 std::vector<float> Weights::matrix_values(std::string_view name, int64_t rows, int64_t cols, int layer) {
   const auto& entry = need(name, layer, ".weight");
-  require(entry.shape.elements() == rows * cols, ErrorCode::kInvalidFile, "{}: tensor '{}' has shape {}: expected [{}, {}]",
-          checkpoint_.path.string(), entry.name, entry.shape.to_string(), rows, cols);
+  require(entry.shape.elements() == rows * cols, ErrorCode::kInvalidFile,
+          "{}: tensor '{}' has shape {}: expected [{}, {}]", checkpoint_.path.string(), entry.name,
+          entry.shape.to_string(), rows, cols);
   const auto& traits = quant::traits(entry.dtype);
   require(traits.decode != nullptr, ErrorCode::kInvalidFile, "{}: tensor '{}' has type {}: expected numbers",
           checkpoint_.path.string(), entry.name, dtype_name(entry.dtype));
@@ -313,14 +328,16 @@ std::vector<float> Weights::matrix_values(std::string_view name, int64_t rows, i
   return out;
 }
 
-ops::PackedMatrix Weights::pack_values(std::span<const float> values, int64_t rows, int64_t cols, DType type) {
+ops::PackedMatrix Weights::pack_values(std::span<const float> values, int64_t rows, int64_t cols,
+                                       DType type) {
   if (type == DType::kF32) return pack_encoded(std::as_bytes(values), rows, cols, type);
   std::vector<std::byte> encoded(*quant::row_bytes(type, static_cast<uint64_t>(rows * cols)));
   quant::traits(type).encode(values.data(), encoded.data(), rows * cols, nullptr);
   return pack_encoded(encoded, rows, cols, type);
 }
 
-ops::PackedMatrix Weights::pack_encoded(std::span<const std::byte> data, int64_t rows, int64_t cols, DType type) {
+ops::PackedMatrix Weights::pack_encoded(std::span<const std::byte> data, int64_t rows, int64_t cols,
+                                        DType type) {
   if (type != DType::kF32) all_float_ = false;
   const ops::MatrixSource source{{data.data(), type, Shape{rows, cols}}, nullptr};
   ops::PackedMatrix packed = ops::pack_matrix({&source, 1}, options_.isa, pool_);
@@ -328,7 +345,8 @@ ops::PackedMatrix Weights::pack_encoded(std::span<const std::byte> data, int64_t
   return packed;
 }
 
-layers::Norm Weights::norm(std::string_view name, int64_t count, ops::NormSpec::Kind kind, float epsilon, int layer) {
+layers::Norm Weights::norm(std::string_view name, int64_t count, ops::NormSpec::Kind kind, float epsilon,
+                           int layer) {
   layers::Norm norm;
   norm.kind = kind;
   norm.epsilon = epsilon;
@@ -338,8 +356,8 @@ layers::Norm Weights::norm(std::string_view name, int64_t count, ops::NormSpec::
   return norm;
 }
 
-std::vector<float> Weights::values(std::string_view name, std::string_view suffix, int64_t count, Need need_it,
-                                   int layer) {
+std::vector<float> Weights::values(std::string_view name, std::string_view suffix, int64_t count,
+                                   Need need_it, int layer) {
   const auto* entry = find(name, layer, suffix);
   const std::string stacked = entry ? "" : file_name(name, layer, suffix);
   if (stacked.find("{}") != std::string::npos) {
@@ -348,8 +366,9 @@ std::vector<float> Weights::values(std::string_view name, std::string_view suffi
   }
   if (!entry && need_it == Need::kOptional) return {};
   const auto& tensor = entry ? *entry : need(name, layer, suffix);
-  require(tensor.shape.elements() == count, ErrorCode::kInvalidFile, "{}: tensor '{}' has shape {}: expected {} values",
-          checkpoint_.path.string(), tensor.name, tensor.shape.to_string(), count);
+  require(tensor.shape.elements() == count, ErrorCode::kInvalidFile,
+          "{}: tensor '{}' has shape {}: expected {} values", checkpoint_.path.string(), tensor.name,
+          tensor.shape.to_string(), count);
   const auto& traits = quant::traits(tensor.dtype);
   require(traits.decode != nullptr, ErrorCode::kInvalidFile, "{}: tensor '{}' has type {}: expected numbers",
           checkpoint_.path.string(), tensor.name, dtype_name(tensor.dtype));
@@ -376,8 +395,9 @@ std::vector<float> Weights::stacked_values(const std::string& pattern, int64_t c
   for (int part = 0; static_cast<int64_t>(out.size()) < count; ++part) {
     const std::string single = with_layer(pattern, part);
     const auto* tensor = checkpoint_.find(single);
-    require(tensor != nullptr, ErrorCode::kInvalidFile, "{}: tensor '{}' is missing: the model's architecture needs it",
-            checkpoint_.path.string(), single);
+    require(tensor != nullptr, ErrorCode::kInvalidFile,
+            "{}: tensor '{}' is missing: the model's architecture needs it", checkpoint_.path.string(),
+            single);
     const auto& traits = quant::traits(tensor->dtype);
     const int64_t n = tensor->shape.elements();
     require(traits.decode && n > 0 && static_cast<int64_t>(out.size()) + n <= count, ErrorCode::kInvalidFile,
@@ -403,8 +423,8 @@ TensorView Weights::table(std::string_view name, int64_t rows, int64_t cols,
   return entry.view();
 }
 
-std::vector<ops::PackedMatrix> Weights::experts(std::initializer_list<Part> parts, int64_t num_experts, int64_t cols,
-                                                int layer) {
+std::vector<ops::PackedMatrix> Weights::experts(std::initializer_list<Part> parts, int64_t num_experts,
+                                                int64_t cols, int layer) {
   std::vector<ops::PackedMatrix> result;
   for (int64_t e = 0; e < num_experts; ++e) {
     std::vector<AlignedBuffer> kept;  // what the sources point into until they are packed
@@ -414,8 +434,9 @@ std::vector<ops::PackedMatrix> Weights::experts(std::initializer_list<Part> part
       const std::string all = file_name(part.name, layer, "");
       const std::string single = with_layer(all, static_cast<int>(e));
       const auto* own = single != all ? checkpoint_.find(single + ".weight") : nullptr;
-      const auto& entry = own ? *own : (has_plain(part.name, layer) ? need(part.name, layer, "")
-                                                                    : need(part.name, layer, ".weight"));
+      const auto& entry = own ? *own
+                              : (has_plain(part.name, layer) ? need(part.name, layer, "")
+                                                             : need(part.name, layer, ".weight"));
       const int64_t rows = own ? part.rows : part.rows * num_experts;
       require(entry.shape.rows() == rows && entry.shape.back() == cols, ErrorCode::kInvalidFile,
               "{}: tensor '{}' has shape {}: expected {} rows of {}", checkpoint_.path.string(), entry.name,
@@ -426,14 +447,17 @@ std::vector<ops::PackedMatrix> Weights::experts(std::initializer_list<Part> part
       quantise(stored, options_.quantize, pool_);
       source.view = stored.view;
       auto file = entry.file;
-      if (stored.own.size() > 0) kept.push_back(std::move(stored.own));
-      else if (file) source.release = [file](const void* begin, size_t n) { file->release(begin, n); };
+      if (stored.own.size() > 0)
+        kept.push_back(std::move(stored.own));
+      else if (file)
+        source.release = [file](const void* begin, size_t n) { file->release(begin, n); };
       if (source.view.dtype != DType::kF32) all_float_ = false;
       sources.push_back(std::move(source));
       advance(bytes);
     }
     require(ops::can_stack(sources), ErrorCode::kUnsupported,
-            "{}: the experts of layer {} have gate and up weights of different types", checkpoint_.path.string(), layer);
+            "{}: the experts of layer {} have gate and up weights of different types",
+            checkpoint_.path.string(), layer);
     result.push_back(ops::pack_matrix(sources, options_.isa, pool_));
     packed_bytes_ += result.back().bytes();
   }

@@ -1,5 +1,5 @@
-// Weights by name. A family's table says what each tensor is called in both worlds and how Hugging Face's arrangement
-// differs from GGUF's, so that loading, checking and converting are generic.
+// Weights by name. A family's table says what each tensor is called in both worlds and how Hugging Face's
+// arrangement differs from GGUF's, so that loading, checking and converting are generic.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,15 @@ namespace millrace::models {
 /// What turns a Hugging Face tensor into GGUF's arrangement (which is the one used here).
 enum class Transform : uint8_t {
   kNone,
-  kTranspose,       ///< stored [in, out] (GPT-2's Conv1D)
-  kAddOne,          ///< a norm weight stored as w - 1 (Gemma)
-  kHeadsQkv,        ///< rows per head: q, k, v (GPT-NeoX, BLOOM); becomes all q, all k, all v
-  kGroupsQkv,       ///< rows per KV head: its queries, k, v (Falcon's new decoder, InternLM2)
-  kNegateExp,       ///< A = -exp(A_log) (Mamba)
+  kTranspose,  ///< stored [in, out] (GPT-2's Conv1D)
+  kAddOne,     ///< a norm weight stored as w - 1 (Gemma)
+  kHeadsQkv,   ///< rows per head: q, k, v (GPT-NeoX, BLOOM); becomes all q, all k, all v
+  kGroupsQkv,  ///< rows per KV head: its queries, k, v (Falcon's new decoder, InternLM2)
+  kNegateExp,  ///< A = -exp(A_log) (Mamba)
 };
 
-/// One tensor's names, without ".weight" or ".bias"; "{}" stands for the layer, a second "{}" in the Hugging Face name
-/// for one of several tensors that GGUF stacks (experts, heads).
+/// One tensor's names, without ".weight" or ".bias"; "{}" stands for the layer, a second "{}" in the Hugging
+/// Face name for one of several tensors that GGUF stacks (experts, heads).
 struct NameRule {
   std::string gguf;
   std::string hf;
@@ -58,7 +58,8 @@ struct QkvHeads {
 
 class Weights {
  public:
-  Weights(const loaders::Checkpoint& checkpoint, const NameTable& names, const LoadOptions& options, ThreadPool& pool);
+  Weights(const loaders::Checkpoint& checkpoint, const NameTable& names, const LoadOptions& options,
+          ThreadPool& pool);
 
   bool has(std::string_view name, int layer = -1) const { return find(name, layer, ".weight") != nullptr; }
   bool has_plain(std::string_view name, int layer = -1) const { return find(name, layer, "") != nullptr; }
@@ -77,14 +78,19 @@ class Weights {
   /// The ".weight" alone (a bias that something else adds).
   layers::Linear linear_without_bias(std::string_view name, int64_t rows, int64_t cols, int layer);
   /// ".weight" (and ".bias" for LayerNorm) of `count` values.
-  layers::Norm norm(std::string_view name, int64_t count, ops::NormSpec::Kind kind, float epsilon, int layer = -1);
-  /// All values of a tensor as floats; `suffix` ".weight", ".bias" or "". Missing: Error, or empty when `optional`.
+  layers::Norm norm(std::string_view name, int64_t count, ops::NormSpec::Kind kind, float epsilon,
+                    int layer = -1);
+  /// All values of a tensor as floats; `suffix` ".weight", ".bias" or "". Missing: Error, or empty when
+  /// `optional`.
   enum class Need : uint8_t { kRequired, kOptional };
-  std::vector<float> values(std::string_view name, std::string_view suffix, int64_t count, Need need, int layer = -1);
+  std::vector<float> values(std::string_view name, std::string_view suffix, int64_t count, Need need,
+                            int layer = -1);
   /// A table left where it is, in the file's own type, for row lookups.
-  TensorView table(std::string_view name, int64_t rows, int64_t cols, std::shared_ptr<MappedFile>* keep_mapped);
+  TensorView table(std::string_view name, int64_t rows, int64_t cols,
+                   std::shared_ptr<MappedFile>* keep_mapped);
   /// `rows` of a matrix in the order given (row i of the result is row order[i] of the file's).
-  layers::Linear linear_in_order(std::string_view name, std::span<const int64_t> order, int64_t cols, int layer);
+  layers::Linear linear_in_order(std::string_view name, std::span<const int64_t> order, int64_t cols,
+                                 int layer);
   /// The whole matrix as floats [rows, cols].
   std::vector<float> matrix_values(std::string_view name, int64_t rows, int64_t cols, int layer);
   /// Packs floats [rows, cols] made at load, as `type` (kF32 stays exact).
@@ -93,7 +99,8 @@ class Weights {
   /// Packs rows made at load that are encoded already.
   ops::PackedMatrix pack_encoded(std::span<const std::byte> data, int64_t rows, int64_t cols, DType type);
 
-  /// Experts: [experts] packed matrices of [rows, cols], from one 3-D tensor (GGUF, newer Hugging Face) or one a expert.
+  /// Experts: [experts] packed matrices of [rows, cols], from one 3-D tensor (GGUF, newer Hugging Face) or
+  /// one a expert.
   std::vector<ops::PackedMatrix> experts(std::initializer_list<Part> parts, int64_t num_experts, int64_t cols,
                                          int layer);
 

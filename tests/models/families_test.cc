@@ -1,4 +1,5 @@
-// Every family against its own modelling code: tiny random checkpoints and logits made by scripts/fixtures/models.py.
+// Every family against its own modelling code: tiny random checkpoints and logits made by
+// scripts/fixtures/models.py.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -84,7 +85,8 @@ TEST_P(Families, LogitsOfAPromptInAnyChunks) {
       const models::SequenceRunner::LogitsVisitor visitor(compare);
       runner.append(reference_.prompt, &visitor, chunk);
       EXPECT_LT(worst / reference_.spread, 1e-4) << isa_name(isa) << ", chunks of " << chunk;
-      if (isa == best_isa() && chunk == 64) RecordProperty("largest_difference", fmt::format("{:.2e}", worst / reference_.spread));
+      if (isa == best_isa() && chunk == 64)
+        RecordProperty("largest_difference", fmt::format("{:.2e}", worst / reference_.spread));
     }
   }
 }
@@ -94,7 +96,8 @@ TEST_P(Families, GreedyContinuation) {
   models::SequenceRunner runner(*model_, pool_, best_isa(), layers::KvType::kF32, 128);
   const float* logits = runner.append(reference_.prompt);
   for (size_t i = 0; i < reference_.greedy.size(); ++i) {
-    const auto next = static_cast<int32_t>(std::max_element(logits, logits + model_->info().vocab_size) - logits);
+    const auto next =
+        static_cast<int32_t>(std::max_element(logits, logits + model_->info().vocab_size) - logits);
     ASSERT_EQ(next, reference_.greedy[i]) << "token " << i;
     if (i + 1 < reference_.greedy.size()) logits = runner.append({&next, 1});
   }
@@ -106,7 +109,8 @@ TEST_P(Families, ABatchOfUnequalLengths) {
   const auto layout = layers::make_cache_layout(model_->cache_specs(), 16, layers::KvType::kF32);
   const size_t groups = layout.groups.size();
   layers::KvCache cache(layout, std::vector<int64_t>(groups, 16));
-  std::vector<std::vector<int32_t>> prompts = {reference_.others[0].first, reference_.prompt, reference_.others[1].first};
+  std::vector<std::vector<int32_t>> prompts = {reference_.others[0].first, reference_.prompt,
+                                               reference_.others[1].first};
   std::vector<std::vector<std::vector<int32_t>>> tables;
   std::vector<std::vector<std::span<const int32_t>>> views(3);
   std::vector<int32_t> next_block(groups, 15);  // descending, so that no block lies where it would by chance
@@ -140,12 +144,14 @@ TEST_P(Families, ABatchOfUnequalLengths) {
   model_->forward(context, {tokens, positions, sequences, wanted}, cache, {logits.data(), nullptr});
   EXPECT_LT(largest_difference(logits.data(), reference_.others[0].second) / reference_.spread, 1e-4);
   EXPECT_LT(largest_difference(logits.data() + vocab, reference_.logits.back()) / reference_.spread, 1e-4);
-  EXPECT_LT(largest_difference(logits.data() + 2 * vocab, reference_.others[1].second) / reference_.spread, 1e-4);
+  EXPECT_LT(largest_difference(logits.data() + 2 * vocab, reference_.others[1].second) / reference_.spread,
+            1e-4);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Families, ::testing::ValuesIn(all_families()), [](const auto& info) {
   std::string name = info.param;
-  std::replace_if(name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
   return name;
 });
 

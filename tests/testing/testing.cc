@@ -66,7 +66,8 @@ TempDir::~TempDir() {
   std::filesystem::remove_all(path_, ignored);
 }
 
-ProcessResult run_process(const std::vector<std::string>& argv, const std::string& input, double timeout_seconds) {
+ProcessResult run_process(const std::vector<std::string>& argv, const std::string& input,
+                          double timeout_seconds) {
   int in_pipe[2], out_pipe[2], err_pipe[2];
   if (pipe2(in_pipe, O_CLOEXEC) || pipe2(out_pipe, O_CLOEXEC) || pipe2(err_pipe, O_CLOEXEC))
     throw std::runtime_error("pipe failed");
@@ -103,17 +104,22 @@ ProcessResult run_process(const std::vector<std::string>& argv, const std::strin
     char buffer[65536];
     if (out_open && fds[0].revents) {
       const ssize_t n = read(out_pipe[0], buffer, sizeof buffer);
-      if (n > 0) result.out.append(buffer, static_cast<size_t>(n));
-      else out_open = false;
+      if (n > 0)
+        result.out.append(buffer, static_cast<size_t>(n));
+      else
+        out_open = false;
     }
     if (err_open && fds[1].revents) {
       const ssize_t n = read(err_pipe[0], buffer, sizeof buffer);
-      if (n > 0) result.err.append(buffer, static_cast<size_t>(n));
-      else err_open = false;
+      if (n > 0)
+        result.err.append(buffer, static_cast<size_t>(n));
+      else
+        err_open = false;
     }
     if (in_open && fds[2].revents) {
       const ssize_t n = write(in_pipe[1], input.data() + written, input.size() - written);
-      if (n > 0) written += static_cast<size_t>(n);
+      if (n > 0)
+        written += static_cast<size_t>(n);
       else {
         close(in_pipe[1]);
         in_open = false;

@@ -20,7 +20,8 @@ std::filesystem::path shared_data(const std::string& relative);
 /// The built `millrace` program.
 std::filesystem::path millrace_binary();
 
-/// Seed of this run's random tests: MILLRACE_TEST_SEED if set, else a fixed default. Printed at the start of the run.
+/// Seed of this run's random tests: MILLRACE_TEST_SEED if set, else a fixed default. Printed at the start of
+/// the run.
 uint64_t seed();
 
 /// Scale of random tests: MILLRACE_TEST_SCALE (default 1.0) multiplies iteration counts.
@@ -57,6 +58,6 @@ ProcessResult run_process(const std::vector<std::string>& argv, const std::strin
 }  // namespace millrace::testing
 
 /// Binds `var` to the path of optional data, or skips the test with a sentence.
-#define MILLRACE_NEED_SHARED(var, relative)                                                       \
-  const std::filesystem::path var = ::millrace::testing::shared_data(relative);                   \
+#define MILLRACE_NEED_SHARED(var, relative)                                     \
+  const std::filesystem::path var = ::millrace::testing::shared_data(relative); \
   if (var.empty()) GTEST_SKIP() << "skipped: optional data shared/data/" << (relative) << " is not there"
