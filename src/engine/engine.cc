@@ -123,7 +123,8 @@ Engine::Engine(std::unique_ptr<models::Model> model, EngineOptions options) {
   int64_t context = model->info().context_length > 0 ? model->info().context_length : 1 << 20;
   // Who asks for more than a model was trained for gets it, unless a table of positions ends there.
   if (options.max_context > 0)
-    context = model->info().fixed_context ? std::min<int64_t>(context, options.max_context) : options.max_context;
+    context =
+        model->info().fixed_context ? std::min<int64_t>(context, options.max_context) : options.max_context;
   if (options.kv_memory_bytes == 0) options.kv_memory_bytes = available_memory_bytes() / 2;
 
   const CacheSizes sizes(layout, options);

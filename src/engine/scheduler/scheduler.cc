@@ -114,10 +114,11 @@ class Planner {
     for (size_t g = 0; g < in_.groups.size(); ++g) {
       const bool state = in_.groups[g].kind == GroupShape::Kind::kState;
       need[g] = s.state == State::kRunning ? s.copy[g] : s.take[g];
-      // Blocks found in the cache may be a victim's, and counted as made available with it: then they count in full.
-      if (s.state == State::kWaiting && !plan_.preempt.empty()) need[g] = std::max(need[g], state ? 2 : s.table[g]);
-      if (!state)
-        need[g] += std::max(0, static_cast<int32_t>(ceil_div(target, in_.block_size)) - s.table[g]);
+      // Blocks found in the cache may be a victim's, and counted as made available with it: then they count
+      // in full.
+      if (s.state == State::kWaiting && !plan_.preempt.empty())
+        need[g] = std::max(need[g], state ? 2 : s.table[g]);
+      if (!state) need[g] += std::max(0, static_cast<int32_t>(ceil_div(target, in_.block_size)) - s.table[g]);
     }
     return need;
   }
@@ -143,8 +144,11 @@ class Planner {
     const SequenceView& s = at(i);
     const bool inside = s.state == State::kRunning;
     const bool may = inside || in_.policy == Policy::kPriority || in_.policy == Policy::kDeadline;
-    const auto need = [&] { return inside ? needed(s, s.computed + tokens) : needed_to_enter(s, s.computed + tokens); };
-    // For the first in line everything is tried: blocks that victims share show only when all of them are out.
+    const auto need = [&] {
+      return inside ? needed(s, s.computed + tokens) : needed_to_enter(s, s.computed + tokens);
+    };
+    // For the first in line everything is tried: blocks that victims share show only when all of them are
+    // out.
     if (may && !plan_.compute.empty() && !fits(need()) && !could_fit(i, need())) return false;
     while (!fits(need())) {
       const int32_t victim = may ? worst_behind(i) : -1;
