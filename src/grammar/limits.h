@@ -70,7 +70,7 @@ class Budget {
   Limits limits_;
   const std::atomic<bool>* cancel_;
   std::chrono::steady_clock::time_point start_;
-  size_t work_ = 0, next_check_ = 2000, states_ = 0, memory_ = 0;
+  size_t work_ = 0, next_check_ = 1, states_ = 0, memory_ = 0;
 };
 
 }  // namespace millrace::grammar

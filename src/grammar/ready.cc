@@ -28,7 +28,7 @@ month30   ::= "0" [469] | "11"
 )GBNF";
 
 constexpr const char* kTimePart = R"GBNF(
-time      ::= ( [01] [0-9] | "2" [0-3] ) ":" [0-5] [0-9] ":" [0-5] [0-9] ( "." [0-9] {1,9} )? ( "Z" | [-+] ( [01] [0-9] | "2" [0-3] ) ":" [0-5] [0-9] )
+time      ::= ( [01] [0-9] | "2" [0-3] ) ":" [0-5] [0-9] ":" [0-5] [0-9] ( "." [0-9]{1,9} )? ( "Z" | [-+] ( [01] [0-9] | "2" [0-3] ) ":" [0-5] [0-9] )
 )GBNF";
 
 // One query of a subset of SQL: select with joins, where, group by, having, order by, limit; keywords in

@@ -1,0 +1,411 @@
+#include <chrono>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "core/random.h"
+#include "grammar/compiler.h"
+#include "grammar/gbnf.h"
+#include "grammar/mask.h"
+#include "grammar/ready.h"
+#include "grammar/regex.h"
+#include "reference.h"
+#include "testing/testing.h"
+
+namespace millrace::grammar {
+namespace {
+
+std::shared_ptr<const TokenTrie> bytes() {
+  static const auto trie = std::make_shared<const TokenTrie>(byte_vocabulary());
+  return trie;
+}
+
+std::shared_ptr<const CompiledGrammar> make(SourceKind kind, const std::string& text) {
+  Source s;
+  s.kind = kind;
+  s.text = text;
+  return compile(s, bytes());
+}
+
+bool accepts(const std::shared_ptr<const CompiledGrammar>& g, const std::string& text) {
+  return match_text(g, text).accepted;
+}
+
+// Tokens of several bytes over a small alphabet, and the alphabet itself.
+std::shared_ptr<const TokenTrie> small_vocabulary(const std::string& alphabet, Random& random) {
+  Vocabulary v;
+  for (int b = 0; b < 256; ++b) v.token_bytes.push_back(std::string(1, static_cast<char>(b)));
+  for (int i = 0; i < 200; ++i) {
+    std::string t;
+    for (uint32_t n = 2 + random.below(4); n > 0; --n)
+      t += alphabet[random.below(static_cast<uint32_t>(alphabet.size()))];
+    v.token_bytes.push_back(t);
+  }
+  v.token_bytes.push_back("");
+  v.end_of_generation = {static_cast<TokenId>(v.token_bytes.size() - 1)};
+  return std::make_shared<const TokenTrie>(std::move(v));
+}
+
+ExprId random_expr(Grammar& g, Random& random, int depth, uint32_t rules) {
+  const uint32_t kind = random.below(depth > 0 ? 9 : 3);
+  switch (kind) {
+    case 0:
+      return g.literal(std::string(1, static_cast<char>('a' + random.below(3))));
+    case 1:
+      return g.literal(random.below(2) ? "ab" : "ca");
+    case 2:
+      return random.below(4) == 0 ? g.empty() : g.char_class(CodepointSet('a', 'a' + random.below(3)));
+    case 3:
+    case 4: {
+      std::vector<ExprId> list;
+      for (uint32_t n = 1 + random.below(3); n > 0; --n)
+        list.push_back(random_expr(g, random, depth - 1, rules));
+      return g.sequence(list);
+    }
+    case 5: {
+      std::vector<ExprId> list;
+      for (uint32_t n = 2 + random.below(2); n > 0; --n)
+        list.push_back(random_expr(g, random, depth - 1, rules));
+      return g.choice(list);
+    }
+    case 6: {
+      const ExprId e = random_expr(g, random, depth - 1, rules);
+      const uint32_t min = random.below(3);
+      // Some bounds are beyond what is copied, so that counters are used.
+      return g.repeat(
+          e, min,
+          random.below(3) == 0 ? kUnlimited : min + random.below(3) + (random.below(3) == 0 ? 300 : 0));
+    }
+    default:
+      return g.rule_ref(random.below(rules));
+  }
+}
+
+std::string random_text(Random& random, uint32_t most) {
+  std::string t;
+  for (uint32_t n = random.below(most + 1); n > 0; --n) t += static_cast<char>('a' + random.below(3));
+  return t;
+}
+
+TEST(GrammarReference, RandomGrammarsAgree) {
+  Random random(testing::seed());
+  int64_t compiled = 0, texts = 0, matched = 0;
+  for (int64_t i = 0; i < testing::scaled(500); ++i) {
+    Grammar g;
+    const uint32_t rules = 1 + random.below(4);
+    for (uint32_t r = 0; r < rules; ++r) g.add_rule("r", 0);
+    for (uint32_t r = 0; r < rules; ++r) {
+      const ExprId e = random_expr(g, random, 3, rules);
+      g.rules[r].expr = e;
+    }
+    const Grammar copy = g;
+    std::shared_ptr<const CompiledGrammar> c;
+    try {
+      Budget budget;
+      c = std::make_shared<const CompiledGrammar>(lower(g, budget), small_vocabulary("abc", random));
+    } catch (const Error&) {
+      continue;  // matches nothing, or begins with itself through a counted repetition
+    }
+    ++compiled;
+    for (int t = 0; t < 20; ++t) {
+      const std::string text = random_text(random, 8);
+      const bool expected = reference::Reference(copy, text).matches();
+      ASSERT_EQ(accepts(c, text), expected)
+          << "grammar " << i << " of seed " << testing::seed() << ", text '" << text << "'";
+      ++texts;
+      matched += expected;
+    }
+  }
+  EXPECT_GT(compiled, testing::scaled(500) / 3);
+  EXPECT_GT(matched, texts / 50);
+}
+
+// A mask bit is set exactly when the matcher takes the token; walked along random allowed tokens.
+void check_masks(const std::shared_ptr<const CompiledGrammar>& g, Random& random, int steps) {
+  Matcher m(g);
+  std::vector<uint64_t> mask(m.mask_words()), again(m.mask_words());
+  for (int s = 0; s < steps; ++s) {
+    m.fill_mask(mask);
+    std::vector<TokenId> allowed;
+    for (size_t t = 0; t < g->trie().vocab_size(); ++t) {
+      Matcher fork = m.fork();
+      const bool set = (mask[t >> 6] >> (t & 63)) & 1;
+      ASSERT_EQ(fork.accept(static_cast<TokenId>(t)), set) << "token " << t << " at step " << s;
+      if (set) allowed.push_back(static_cast<TokenId>(t));
+    }
+    ASSERT_FALSE(allowed.empty()) << "a dead end at step " << s;
+    const TokenId t = allowed[random.below(static_cast<uint32_t>(allowed.size()))];
+    const uint64_t before = m.state_hash();
+    ASSERT_TRUE(m.accept(t));
+    if (m.is_terminated()) return;
+    m.rollback(1);
+    ASSERT_EQ(m.state_hash(), before);
+    m.fill_mask(again);
+    ASSERT_EQ(mask, again);
+    ASSERT_TRUE(m.accept(t));
+  }
+}
+
+TEST(GrammarMask, BitsAreWhatTheMatcherTakes) {
+  Random random(testing::seed());
+  const std::vector<std::pair<SourceKind, std::string>> sources = {
+      {SourceKind::kJson, ""},
+      {SourceKind::kJsonSchema,
+       R"({"type":"object","properties":{"a":{"type":"integer","minimum":-3,"maximum":12},
+          "ab":{"enum":["a","ab","b"]},"b":{"type":"array","items":{"enum":["a","b",1]},"uniqueItems":true}},
+          "required":["ab"],"additionalProperties":{"type":"string","maxLength":3}})"},
+      {SourceKind::kJsonSchema,
+       R"({"type":"array","items":{"type":"string","pattern":"^[ab]{1,3}$"},"uniqueItems":true})"},
+      {SourceKind::kJsonSchema,
+       R"({"type":"object","minProperties":2,"maxProperties":3,"additionalProperties":{"type":"null"}})"},
+      {SourceKind::kJsonSchema,
+       R"({"type":"array","contains":{"const":1},"minContains":2,"maxContains":2,"maxItems":4})"},
+      {SourceKind::kRegex, "(ab|a)*[1b]{2,300}"},
+      {SourceKind::kGbnf, "root ::= root \"a\" | \"b\" tail\ntail ::= \"1\" tail | \"}\""},
+      {SourceKind::kReady, "arithmetic"},
+  };
+  for (const auto& [kind, text] : sources) {
+    Source s;
+    s.kind = kind;
+    s.text = text;
+    const auto g = compile(s, small_vocabulary("ab1\"{}[],: n\\u", random));
+    for (int round = 0; round < 4; ++round) check_masks(g, random, 14);
+    if (HasFatalFailure()) FAIL() << text;
+  }
+}
+
+TEST(GrammarMatcher, ForksShareAndRollBack) {
+  const auto g = make(SourceKind::kJson, "");
+  Matcher m(g);
+  ASSERT_TRUE(m.accept_bytes("[1,"));
+  Matcher fork = m.fork();
+  ASSERT_TRUE(m.accept_bytes("{\"a\":"));
+  ASSERT_TRUE(fork.accept_bytes("2]"));
+  EXPECT_TRUE(fork.can_end());
+  EXPECT_FALSE(m.can_end());
+  EXPECT_FALSE(m.accept_bytes("}"));
+  m.rollback(1);
+  EXPECT_TRUE(m.accept_bytes("2]"));
+  EXPECT_EQ(m.state_hash(), fork.state_hash());
+  EXPECT_EQ(m.depth(), 2u);
+  EXPECT_THROW(m.rollback(3), Error);
+  EXPECT_TRUE(m.accept(256));
+  EXPECT_TRUE(m.is_terminated());
+  EXPECT_FALSE(m.accept_bytes(" "));
+  m.rollback(1);
+  EXPECT_FALSE(m.is_terminated());
+}
+
+TEST(GrammarMatcher, ForcedBytesAreTheOnlyWay) {
+  Source s;
+  s.kind = SourceKind::kJsonSchema;
+  s.text =
+      R"({"type":"object","properties":{"name":{"type":"string"},"kind":{"const":"fixed"}},"required":["name","kind"],"additionalProperties":false})";
+  s.json.whitespace = Whitespace::kCompact;
+  Matcher m(compile(s, bytes()));
+  EXPECT_EQ(m.forced_bytes(), "{\"");
+  ASSERT_TRUE(m.accept_bytes("{\"n"));
+  // Escapes make even a listed key a choice: "\u0061" is "a".
+  EXPECT_EQ(m.forced_bytes(), "");
+  ASSERT_TRUE(m.accept_bytes("ame\":\"x\",\""));
+  EXPECT_EQ(m.forced_bytes(), "");
+}
+
+TEST(GrammarMatcher, DeepNestingIsBoundedByMemoryNotByStack) {
+  const auto g = make(SourceKind::kJson, "");
+  const std::string deep(50'000, '[');
+  EXPECT_TRUE(accepts(g, deep + std::string(50'000, ']')));
+  EXPECT_FALSE(accepts(g, deep + std::string(49'999, ']')));
+}
+
+TEST(GrammarBombs, EndWithinASecond) {
+  std::string nested = "root ::= ";
+  for (int i = 0; i < 60'000; ++i) nested += "(";
+  nested += "\"a\"";
+  for (int i = 0; i < 60'000; ++i) nested += ")";
+  std::string chain = "root ::= r0\n";
+  for (int i = 0; i < 5000; ++i) chain += fmt::format("r{} ::= r{} \"x\"?\n", i, i + 1);
+  chain += "r5000 ::= \"a\"\n";
+  std::string left;
+  for (int i = 0; i < 5000; ++i)
+    left += fmt::format("{} ::= {} \"x\" | \"a\"\n", i ? fmt::format("r{}", i) : "root",
+                        i + 1 < 5000 ? fmt::format("r{}", i + 1) : "root");
+  std::string groups;
+  for (int i = 0; i < 60'000; ++i) groups += "(";
+  const std::vector<std::pair<SourceKind, std::string>> bombs = {
+      {SourceKind::kGbnf, nested},
+      {SourceKind::kGbnf, chain},
+      {SourceKind::kGbnf, left},
+      {SourceKind::kGbnf, "root ::= (\"a\"*)*"},
+      {SourceKind::kGbnf, "root ::= root"},
+      {SourceKind::kGbnf, "root ::= root root | \"a\""},
+      {SourceKind::kRegex, "(a+)+b"},
+      {SourceKind::kRegex, "a{1,100000}"},
+      {SourceKind::kRegex, "((a{1,1000}){1,1000}){1,1000}"},
+      {SourceKind::kRegex, "(a|b)*a(a|b){24}"},
+      {SourceKind::kRegex, groups},
+      {SourceKind::kRegex, "(.*.*.*.*.*.*.*.*a){40}"},
+      {SourceKind::kJsonSchema, R"({"$ref":"#"})"},
+      {SourceKind::kJsonSchema, R"({"type":"string","pattern":"^(a|b)*a(a|b){24}$"})"},
+      {SourceKind::kJsonSchema, R"({"type":"string","maxLength":100000,"minLength":99999})"},
+      {SourceKind::kJsonSchema,
+       R"({"type":"array","items":{"type":"integer"},"minItems":100000,"maxItems":100000})"},
+      {SourceKind::kJsonSchema, std::string(60'000, '[')},
+  };
+  for (const auto& [kind, text] : bombs) {
+    const auto start = std::chrono::steady_clock::now();
+    try {
+      Matcher m(make(kind, text));
+      std::vector<uint64_t> mask(m.mask_words());
+      for (int i = 0; i < 200 && m.accept_bytes(kind == SourceKind::kJsonSchema ? "\"" : "a"); ++i)
+        m.fill_mask(mask);
+      EXPECT_LT(m.grammar().bytes() + m.bytes(), size_t{64} << 20) << text.substr(0, 60);
+    } catch (const Error& e) {
+      EXPECT_NE(e.code(), ErrorCode::kInternal) << text.substr(0, 60) << ": " << e.what();
+    }
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    EXPECT_LT(seconds, 4.0) << text.substr(
+        0, 60);  // the limit is 0.9 s of this thread's time; machines may be busy
+  }
+}
+
+TEST(GrammarBombs, CountersCount) {
+  const auto g = make(SourceKind::kRegex, "a{3,100000}");
+  EXPECT_FALSE(accepts(g, "aa"));
+  EXPECT_TRUE(accepts(g, "aaa"));
+  EXPECT_TRUE(accepts(g, std::string(100'000, 'a')));
+  EXPECT_FALSE(accepts(g, std::string(100'001, 'a')));
+  const auto h = make(SourceKind::kRegex, "(ab?){2,500}");
+  EXPECT_FALSE(accepts(h, "ab"));
+  EXPECT_TRUE(accepts(h, "aba"));
+}
+
+TEST(GrammarFrontEnds, Texts) {
+  const auto check = [](SourceKind kind, const std::string& text, const std::vector<std::string>& yes,
+                        const std::vector<std::string>& no) {
+    const auto g = make(kind, text);
+    for (const auto& t : yes) EXPECT_TRUE(accepts(g, t)) << text << " should take " << t;
+    for (const auto& t : no) EXPECT_FALSE(accepts(g, t)) << text << " should refuse " << t;
+  };
+  check(SourceKind::kChoices, R"(["yes","no","noo"])", {"yes", "no", "noo"}, {"", "n", "yesno"});
+  check(SourceKind::kRegex, "^[A-Z]\\w+@(x|y)\\.com$", {"Ab@x.com"}, {"ab@x.com", "Ab@x,com", "Ab@x.com\n"});
+  check(SourceKind::kRegex, "(?=.*[0-9])[a-z0-9]{3,5}", {"ab1", "12345"}, {"abc", "a1", "abcde1"});
+  check(SourceKind::kRegex, "(?i)ab+\\u00e9", {"aB\u00e9", "ABBB\u00e9"}, {"ab"});
+  check(SourceKind::kRegex, "\\bcat\\b.*", {"cat", "cat sat"}, {"cats"});
+  check(SourceKind::kReady, "arithmetic", {"1+2*(3-4)", "-1 ^ 2.5"}, {"1+", "01", "(1"});
+  check(SourceKind::kReady, "date", {"2024-02-29", "1999-12-31"}, {"2023-02-29", "2024-13-01"});
+  check(SourceKind::kReady, "date-time", {"2024-02-29T10:00:00Z"}, {"2024-02-29", "2024-02-29T25:00:00Z"});
+  check(SourceKind::kReady, "sql",
+        {"SELECT a, COUNT(*) AS n FROM t JOIN u ON t.id = u.id WHERE x > 3 AND y IN (1, 2) GROUP BY a ORDER "
+         "BY n DESC LIMIT 5;"},
+        {"SELECT", "SELECT a FROM", "DROP TABLE t"});
+  check(SourceKind::kLark,
+        "start: \"hi\"i NAME (\",\" NAME)* | num~2..3\nNAME: /[a-z]+/\nnum: \"0\"..\"9\"\n%ignore / +/\n",
+        {"Hi bob", "hi a , b", "12", "1 2 3"}, {"hi", "hi Bob", "1234"});
+  check(SourceKind::kGbnf,
+        "root ::= [a-c]{2,3} \"\\n\" | \"\\u00e9\"  # end\n  | other\nother ::= (\"x\" | \"y\")+\n",
+        {"ab\n", "\u00e9", "xyx"}, {"a\n", "", "z"});
+  for (const char* bad :
+       {"root ::= \"a", "root ::= b", "x ::= \"a\"", "root ::= (\"a\"", "root ::= [z-a]", "root ::= root"})
+    EXPECT_THROW(make(SourceKind::kGbnf, bad), Error) << bad;
+  for (const char* bad : {"(", "a)", "[a", "a{3,2}", "*a", "(a)\\1", "a(?=b)c", "(?<=a)b", "\\p{L}", "a**"})
+    EXPECT_THROW(make(SourceKind::kRegex, bad), Error) << bad;
+}
+
+TEST(GrammarSchemas, VerdictsOfJsonschema) {
+  std::ifstream in(testing::fixture("grammar/schemas.jsonl"));
+  ASSERT_TRUE(in.good());
+  std::string line;
+  int64_t schemas = 0, instances = 0, refused = 0;
+  while (std::getline(in, line)) {
+    const auto c = nlohmann::json::parse(line);
+    // From the text itself, so that the order of keywords stays.
+    const std::string schema = nlohmann::ordered_json::parse(line)["schema"].dump();
+    ++schemas;
+    std::shared_ptr<const CompiledGrammar> g;
+    try {
+      g = make(SourceKind::kJsonSchema, schema);
+    } catch (const Error& e) {
+      ++refused;
+      const std::string what = e.what();
+      const bool nothing = what.find("contradicts itself") != what.npos || what.find("no text") != what.npos;
+      EXPECT_TRUE(c.contains("refused") || (nothing && c["valid"].empty()) ||
+                  what.find("cannot be enforced") != what.npos)
+          << schema << ": " << what;
+      continue;
+    }
+    ASSERT_FALSE(c.contains("refused")) << schema;
+    for (const char* kind : {"valid", "invalid"})
+      for (const auto& value : c[kind]) {
+        ++instances;
+        EXPECT_EQ(accepts(g, value.dump()), kind == std::string_view("valid"))
+            << schema << " and " << value.dump();
+      }
+  }
+  EXPECT_GE(schemas, 500);
+  EXPECT_GE(instances, 3000);
+  EXPECT_LT(refused, schemas / 5);
+}
+
+// Random walks through masks never meet a dead end, and what they finish is JSON.
+TEST(GrammarSchemas, WalksFindNoDeadEnd) {
+  Random random(testing::seed());
+  std::ifstream in(testing::fixture("grammar/schemas.jsonl"));
+  std::string line;
+  while (std::getline(in, line)) {
+    if (random.below(12) != 0 || line.find("uniqueItems") != line.npos) continue;
+    const auto c = nlohmann::json::parse(line);
+    std::shared_ptr<const CompiledGrammar> g;
+    try {
+      g = make(SourceKind::kJsonSchema, c["schema"].dump());
+    } catch (const Error&) {
+      continue;
+    }
+    Matcher m(g);
+    std::vector<uint64_t> mask(m.mask_words());
+    for (int step = 0; step < 40 && !m.is_terminated(); ++step) {
+      m.fill_mask(mask);
+      std::vector<TokenId> allowed;
+      for (TokenId t = 0; t < 257; ++t)
+        if ((mask[static_cast<size_t>(t) >> 6] >> (t & 63)) & 1) allowed.push_back(t);
+      ASSERT_FALSE(allowed.empty()) << c["schema"].dump();
+      ASSERT_TRUE(m.accept(allowed[random.below(static_cast<uint32_t>(allowed.size()))]));
+    }
+  }
+}
+
+TEST(GrammarCompilerTest, CachesCancelsAndMeetsDeadlines) {
+  GrammarCompiler::Options options;
+  options.cache_entries = 2;
+  GrammarCompiler compiler(bytes(), options);
+  Source s;
+  s.kind = SourceKind::kRegex;
+  s.text = "a+";
+  const auto first = compiler.submit(s).get();
+  EXPECT_EQ(compiler.submit(s).get(), first);
+  for (const char* t : {"b+", "c+", "d+"}) {
+    s.text = t;
+    compiler.submit(s).get();
+  }
+  EXPECT_EQ(compiler.cached_entries(), 2u);
+  s.text = "e+";
+  try {
+    compiler.submit(s, std::chrono::steady_clock::now() - std::chrono::seconds(1)).get();
+    FAIL() << "the deadline had passed";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kDeadlineExceeded);
+  }
+  std::atomic<bool> cancel{true};
+  CompileOptions o;
+  o.cancel = &cancel;
+  s.text = "(a|b)*a(a|b){20}";
+  try {
+    compile_program(s, o);
+    FAIL() << "it was cancelled";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kCancelled);
+  }
+}
+
+}  // namespace
+}  // namespace millrace::grammar
