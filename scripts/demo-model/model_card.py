@@ -75,8 +75,8 @@ def main():
         parts = ", ".join(f"{row[lang][0]}/{row[lang][1]}" for lang in ("en", "zh") if lang in row)
         text += f"| {row['label']} | " + " | ".join(cells) + f" | {parts} |\n"
     text += "\n## The same text in llama.cpp\n\n" + (out / "same.txt").read_text()
-    text += ("\nWhere they differ, two tokens are about equally likely (the beginning of a free story, a digit) and the engines round\n"
-             "activations differently.\n(`llama_cpp_greedy.mjs` with npm's node-llama-cpp, `evaluate.py run` with Millrace, `evaluate.py same`.)\n"
+    text += ("\nBoth engines quantise activations, each in its own way, which can turn a near tie.\n"
+             "\n(`llama_cpp_greedy.mjs` with npm's node-llama-cpp, `evaluate.py run` with Millrace, `evaluate.py same`.)\n"
              "\n## Twenty stories\n\nThe target's answers to the first twelve English and eight Chinese story requests of the"
              " held-out set, greedy, unpicked.\n\n")
     text += (out / "stories.md").read_text()
