@@ -322,6 +322,25 @@ bool is_universal(const Dfa& dfa) {
   return true;
 }
 
+uint64_t farthest_accept(const Dfa& dfa) {
+  std::vector<std::vector<uint32_t>> in(dfa.size());
+  std::vector<uint32_t> now, next;
+  std::vector<uint8_t> seen(dfa.size(), 0);
+  for (uint32_t s = 0; s < dfa.size(); ++s) {
+    for (const auto& e : dfa.out(s)) in[e.target].push_back(s);
+    if (dfa.accept[s]) seen[s] = 1, now.push_back(s);
+  }
+  uint64_t distance = 0;
+  for (;; ++distance) {
+    next.clear();
+    for (uint32_t s : now)
+      for (uint32_t t : in[s])
+        if (!seen[t]) seen[t] = 1, next.push_back(t);
+    if (next.empty()) return distance;
+    now.swap(next);
+  }
+}
+
 std::u32string decode_utf8(std::string_view text) {
   std::u32string out;
   for (size_t at = 0; at < text.size();) {

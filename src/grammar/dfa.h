@@ -59,6 +59,9 @@ Dfa minimize(const Dfa& dfa, Budget& budget);
 /// Members, when there are at most `limit`; nullopt for more (or infinitely many).
 std::optional<std::vector<std::u32string>> enumerate(const Dfa& dfa, size_t limit);
 bool is_universal(const Dfa& dfa);
+/// Over all states of a trimmed automaton, the longest of their shortest ways to an accepting one, in
+/// symbols.
+uint64_t farthest_accept(const Dfa& dfa);
 
 std::u32string decode_utf8(std::string_view text);
 std::string encode_utf8(std::u32string_view text);

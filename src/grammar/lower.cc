@@ -414,6 +414,8 @@ void Lowering::emit_string(uint32_t index, ProgramRule& rule) {
   CompiledString c;
   c.dfa = s.dfa;
   c.lengths = std::make_shared<LengthOracle>(*s.dfa, s.min, s.max, budget_);
+  c.farthest = farthest_accept(*s.dfa);
+  c.any_text = is_universal(*s.dfa);
   rule.kind = ProgramRuleKind::kString;
   rule.index = static_cast<uint32_t>(program_->strings.size());
   program_->strings.push_back(std::move(c));

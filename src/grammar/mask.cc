@@ -2,11 +2,14 @@
 
 #include <algorithm>
 
+#include "grammar/string_step.h"
+
 namespace millrace::grammar {
 namespace {
 
 constexpr int kMaxFrames = 5;            ///< deepest stack that a cached place looks at
 constexpr size_t kManyUncertain = 1500;  ///< more than these: look one frame deeper
+constexpr size_t kWorthStandIn = 6;      ///< bytes that a stand-in must judge rightly to be used
 
 void set_bit(std::span<uint64_t> bits, uint32_t id) { bits[id >> 6] |= uint64_t{1} << (id & 63); }
 
@@ -132,6 +135,54 @@ std::shared_ptr<const PlaceMask> MaskBuilder::walk(StateId state, bool may_ask_f
   return mask;
 }
 
+// Frames that count would have a mask for every count. But far from its bounds a count decides nothing: a
+// token of n bytes adds at most n. So one count stands for all, for tokens short enough; the few longer ones
+// are checked.
+MaskBuilder::Stand MaskBuilder::stand_in(const Item& item) const {
+  const size_t longest = trie_.max_token_bytes();
+  Stand same{item, longest, true};
+  if (item.position == kEscaped) return same;
+  const Program& p = machine_.program();
+  const ProgramRule& rule = p.rules[p.rule_of[item.position]];
+  uint64_t count, min, max, slack;
+  bool free_below;  // nothing but the minimum itself depends on how much is missing
+  StringRegister r;
+  if (rule.kind == ProgramRuleKind::kString) {
+    const CompiledString& s = p.strings[rule.index];
+    if (s.lengths->trivial()) return same;
+    r = StringRegister::unpack(item.reg);
+    count = r.count, min = s.lengths->min(), max = s.lengths->max();
+    slack = s.farthest + 1;  // a count may run ahead by the character that is being read
+    free_below = s.any_text;
+  } else if (rule.kind == ProgramRuleKind::kAutomaton && rule.counted) {
+    count = item.reg, min = rule.min, max = rule.max == kUnlimited ? ~uint64_t{0} : rule.max;
+    slack = 1;
+    free_below = true;
+  } else {
+    return same;
+  }
+  Stand stand = same;
+  uint64_t to;
+  if (count >= min) {
+    if (max == ~uint64_t{0}) return same;
+    if (max - count < slack + kWorthStandIn) return same;
+    to = min;
+    stand.exact_bytes = static_cast<size_t>(std::min<uint64_t>(longest, max - count - slack));
+  } else {
+    if (!free_below || min - count < kWorthStandIn + 1) return same;
+    to = 0;
+    stand.allows_more = false;
+    stand.exact_bytes = static_cast<size_t>(std::min<uint64_t>(longest, min - count - 1));
+  }
+  if (rule.kind == ProgramRuleKind::kString) {
+    r.count = to;
+    stand.item.reg = r.pack();
+  } else {
+    stand.item.reg = to;
+  }
+  return stand;
+}
+
 std::shared_ptr<const PlaceMask> MaskBuilder::place(const Item& item) {
   for (int frames = 1;; ++frames) {
     const StateId cut = machine_.truncated(item, frames, key_);
@@ -188,38 +239,46 @@ void MaskBuilder::fill(StateId state, std::string_view text, std::span<uint64_t>
   std::fill(out.begin(), out.end(), 0);
   if (state == kDeadState) return;
   const std::vector<Item> items(machine_.items(state).begin(), machine_.items(state).end());
-  std::vector<std::shared_ptr<const PlaceMask>> masks;
-  masks.reserve(items.size());
-  for (const Item& item : items) masks.push_back(place(item));
   const auto& all = trie_.text_mask();
-  std::vector<uint64_t> scratch;
-  for (size_t m = 0; m < masks.size(); ++m) {
-    const PlaceMask& mask = *masks[m];
-    switch (mask.form) {
+  const auto& order = trie_.order();
+  std::vector<uint64_t> own(out.size());
+  std::vector<uint32_t> doubtful;
+  for (const Item& item : items) {
+    const Stand stand = stand_in(item);
+    const std::shared_ptr<const PlaceMask> mask = place(stand.item);
+    switch (mask->form) {
       case PlaceMask::Form::kAccepted:
-        for (uint32_t id : mask.list) set_bit(out, id);
+        std::fill(own.begin(), own.end(), 0);
+        for (uint32_t id : mask->list) set_bit(own, id);
         break;
       case PlaceMask::Form::kBits:
-        for (size_t w = 0; w < mask.bits.size(); ++w) out[w] |= mask.bits[w];
+        std::copy(mask->bits.begin(), mask->bits.end(), own.begin());
         break;
       case PlaceMask::Form::kRejected:
-        scratch.assign(all.begin(), all.end());
-        for (uint32_t id : mask.list) scratch[id >> 6] &= ~(uint64_t{1} << (id & 63));
-        for (size_t w = 0; w < scratch.size(); ++w) out[w] |= scratch[w];
+        std::copy(all.begin(), all.end(), own.begin());
+        for (uint32_t id : mask->list) own[id >> 6] &= ~(uint64_t{1} << (id & 63));
         break;
     }
+    doubtful.insert(doubtful.end(), mask->uncertain.begin(), mask->uncertain.end());
+    if (stand.exact_bytes < trie_.max_token_bytes())
+      for (uint32_t p : trie_.longest_first()) {
+        if (trie_.bytes_of(p).size() <= stand.exact_bytes) break;
+        const auto id = static_cast<uint32_t>(order[p]);
+        uint64_t& word = own[id >> 6];
+        // A stand-in with more room allows at least what the place does; one below its minimum says nothing
+        // here.
+        if (!stand.allows_more || ((word >> (id & 63)) & 1)) doubtful.push_back(p);
+        word &= ~(uint64_t{1} << (id & 63));
+      }
+    for (size_t w = 0; w < own.size(); ++w) out[w] |= own[w];
   }
-  std::vector<uint32_t> open;
-  for (const auto& mask : masks)
-    for (uint32_t p : mask->uncertain) {
-      const auto id = static_cast<uint32_t>(trie_.order()[p]);
-      if (!((out[id >> 6] >> (id & 63)) & 1)) open.push_back(p);
-    }
-  if (masks.size() > 1) {
-    std::sort(open.begin(), open.end());
-    open.erase(std::unique(open.begin(), open.end()), open.end());
-  }
-  check_uncertain(state, text, open, out);
+  std::erase_if(doubtful, [&](uint32_t p) {
+    const auto id = static_cast<uint32_t>(order[p]);
+    return ((out[id >> 6] >> (id & 63)) & 1) != 0;
+  });
+  std::sort(doubtful.begin(), doubtful.end());
+  doubtful.erase(std::unique(doubtful.begin(), doubtful.end()), doubtful.end());
+  check_uncertain(state, text, doubtful, out);
 }
 
 }  // namespace millrace::grammar

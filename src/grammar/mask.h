@@ -59,6 +59,13 @@ class MaskBuilder {
   void fill(StateId state, std::string_view text, std::span<uint64_t> out);
 
  private:
+  /// A place that stands for `item` and many like it, and the length of tokens up to which it does.
+  struct Stand {
+    Item item;
+    size_t exact_bytes;
+    bool allows_more;  ///< tokens beyond that length: it allows all that `item` does (otherwise: no telling)
+  };
+  Stand stand_in(const Item& item) const;
   std::shared_ptr<const PlaceMask> place(const Item& item);
   std::shared_ptr<const PlaceMask> walk(StateId state, bool may_ask_for_more);
   void check_uncertain(StateId state, std::string_view text, const std::vector<uint32_t>& places,

@@ -46,6 +46,8 @@ struct ProgramRule {
 struct CompiledString {
   std::shared_ptr<const Dfa> dfa;
   std::shared_ptr<const LengthOracle> lengths;
+  uint64_t farthest = 0;  ///< most characters that any state needs to reach an accepting one
+  bool any_text = false;  ///< the automaton takes everything
 };
 
 /// Positions of an object's frame, relative to its rule's start.

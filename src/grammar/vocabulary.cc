@@ -77,6 +77,10 @@ TokenTrie::TokenTrie(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary))
     const int c = tokens[a].compare(tokens[b]);
     return c != 0 ? c < 0 : a < b;
   });
+  longest_first_.resize(order_.size());
+  for (uint32_t p = 0; p < order_.size(); ++p) longest_first_[p] = p;
+  std::stable_sort(longest_first_.begin(), longest_first_.end(),
+                   [&](uint32_t a, uint32_t b) { return bytes_of(a).size() > bytes_of(b).size(); });
   std::vector<uint32_t> open;  // nodes of the current path
   std::string_view before;
   for (uint32_t place = 0; place < order_.size(); ++place) {

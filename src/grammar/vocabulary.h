@@ -56,6 +56,8 @@ class TokenTrie {
   /// Bits of the ids in order(): the mask of a grammar that allows every text.
   const std::vector<uint64_t>& text_mask() const { return text_mask_; }
   size_t mask_words() const { return text_mask_.size(); }
+  /// Places in order(), the longest tokens first.
+  const std::vector<uint32_t>& longest_first() const { return longest_first_; }
   size_t max_token_bytes() const { return max_bytes_; }
 
  private:
@@ -65,6 +67,7 @@ class TokenTrie {
   std::vector<uint32_t> below_of_;
   std::vector<Below> below_;
   std::vector<uint64_t> text_mask_;
+  std::vector<uint32_t> longest_first_;
   size_t max_bytes_ = 0;
 };
 
