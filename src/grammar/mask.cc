@@ -78,6 +78,17 @@ std::shared_ptr<const PlaceMask> MaskBuilder::walk(StateId state, bool may_ask_f
   for (uint32_t i = 0; i < n;) {
     const TokenTrie::Node& node = nodes[i];
     path.resize(node.depth);
+    if (node.big && node.byte >= 0x80 && node.border) {
+      // A whole script at once, where characters beyond ASCII change nothing.
+      const Machine::Loops* loops = machine_.loops(path[node.depth - 1u]);
+      const TokenTrie::Below& below = trie_.below(i);
+      if (loops && loops->utf8 && !(below.ascii[0] & ~loops->ascii[0]) &&
+          !(below.ascii[1] & ~loops->ascii[1])) {
+        accept(node.tokens, trie_.last_token(i));
+        i = node.skip;
+        continue;
+      }
+    }
     const StateId s = machine_.step(path[node.depth - 1u], node.byte);
     if (s == kDeadState) {
       i = node.skip;

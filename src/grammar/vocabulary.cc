@@ -93,7 +93,8 @@ TokenTrie::TokenTrie(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary))
     }
     for (size_t d = common; d < bytes.size(); ++d) {
       open.push_back(static_cast<uint32_t>(nodes_.size()));
-      nodes_.push_back({0, place, 0, static_cast<uint16_t>(d + 1), static_cast<uint8_t>(bytes[d]), false});
+      nodes_.push_back(
+          {0, place, 0, static_cast<uint16_t>(d + 1), static_cast<uint8_t>(bytes[d]), false, false});
     }
     ++nodes_[open.back()].ends;
     before = bytes;
@@ -113,6 +114,7 @@ TokenTrie::TokenTrie(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary))
       if (t >= 0 && ((children >> t) & 1)) mine |= static_cast<uint8_t>(1u << s);
     }
     good[i] = mine;
+    nodes_[i].border = mine & 1;
     if (!big) continue;
     b.utf8 = children & 1;
     for (uint32_t c = i + 1; c < nodes_[i].skip;) {

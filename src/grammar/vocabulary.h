@@ -32,7 +32,8 @@ class TokenTrie {
     uint32_t ends;    ///< how many tokens end here
     uint16_t depth;   ///< 1 for the first byte
     uint8_t byte;
-    bool big;  ///< has a Below entry
+    bool big;     ///< has a Below entry
+    bool border;  ///< entered between characters, it and all below is well-formed UTF-8 as far as it goes
   };
   /// What lies below a node with a large subtree.
   struct Below {
