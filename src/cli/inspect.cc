@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "cli/embedded_model.h"
 #include "cli/loaded_model.h"
 #include "cli/progress.h"
 #include "cli/subcommand.h"
@@ -291,12 +292,14 @@ int inspect(int argc, char** argv) {
       "millrace inspect");
   std::string path;
   bool json = false, full = false, brief = false;
-  app.add_option("FILE", path, "GGUF file (any part of a split) or Hugging Face directory")->required();
+  app.add_option("FILE", path,
+                 "GGUF file (any part of a split) or Hugging Face directory (default: the embedded model)");
   app.add_flag("--json", json, "one JSON object on standard output");
   app.add_flag("--full", full, "with --json: long arrays in full");
   app.add_flag("--brief", brief, "leave out the list of tensors (text only)");
   if (parse_arguments(app, argc, argv)) return 0;
-  const loaders::Checkpoint checkpoint = loaders::open_checkpoint(path);
+  const loaders::Checkpoint checkpoint =
+      path.empty() ? open_embedded_model() : loaders::open_checkpoint(path);
   const Summary summary = summarise(checkpoint);
   if (json)
     print_json(checkpoint, summary, full);

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <iostream>
 
+#include "cli/embedded_model.h"
 #include "cli/progress.h"
 #include "cli/subcommand.h"
 #include "core/config.h"
@@ -13,7 +14,8 @@
 namespace millrace::cli {
 
 void add_model_options(CLI::App& app, ModelArguments& a) {
-  app.add_option("-m,--model", a.path, "GGUF file or Hugging Face directory")->type_name("PATH");
+  app.add_option("-m,--model", a.path, "GGUF file or Hugging Face directory (default: the embedded model)")
+      ->type_name("PATH");
   app.add_option("-t,--threads", a.threads, "compute threads (default: what the machine gives this process)")
       ->check(CLI::Range(0, 1024))
       ->type_name("T");
@@ -39,7 +41,6 @@ layers::KvType resolve_kv_type(const std::string& name, const models::ModelInfo&
 }
 
 LoadedModel load(const ModelArguments& a, NeedTokenizer need) {
-  if (a.path.empty()) throw UsageError("no model given: use -m FILE.gguf or -m DIRECTORY");
   const auto begin = std::chrono::steady_clock::now();
   LoadedModel loaded;
   try {
@@ -56,7 +57,8 @@ LoadedModel load(const ModelArguments& a, NeedTokenizer need) {
       throw UsageError(fmt::format("unknown type '{}' for --quantize: expected q8_0, q4_k, ...", a.quantize));
     options.quantize = *type;
   }
-  loaded.checkpoint = std::make_shared<loaders::Checkpoint>(loaders::open_checkpoint(a.path));
+  loaded.checkpoint = std::make_shared<loaders::Checkpoint>(
+      a.path.empty() ? open_embedded_model() : loaders::open_checkpoint(a.path));
   try {
     loaded.tokenizer = open_tokenizer(*loaded.checkpoint);
   } catch (const Error&) {

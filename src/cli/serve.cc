@@ -159,13 +159,17 @@ int run_serve(int argc, char** argv) {
   service.start();
   LoadedModel loaded = load(a.model);
   server::ServedModel served;
-  served.id =
-      !a.name.empty() ? a.name : std::filesystem::path(a.model.path).lexically_normal().stem().string();
+  served.id = !a.name.empty()        ? a.name
+              : a.model.path.empty() ? "millrace-demo"
+                                     : std::filesystem::path(a.model.path).lexically_normal().stem().string();
   served.created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
           .count();
   served.tokenizer = loaded.tokenizer.get();
-  served.chat = open_template_source(a.chat_template.empty() ? a.model.path : a.chat_template);
+  if (a.chat_template.empty() && a.model.path.empty())
+    served.chat = template_from_metadata(loaded.checkpoint->metadata);
+  else
+    served.chat = open_template_source(a.chat_template.empty() ? a.model.path : a.chat_template);
   if (const std::string* source = served.chat.choose(true))
     served.format = api::detect_output_format(*source);
 
