@@ -49,7 +49,7 @@ TEST(BenchCommand, JsonHasEveryTestAndTheMachine) {
 
 TEST(BenchCommand, WrongUsageIsStatus2) {
   const auto binary = testing::millrace_binary().string();
-  EXPECT_EQ(testing::run_process({binary, "bench"}).exit_status, 2);
+  EXPECT_EQ(testing::run_process({binary, "bench", "--prompt", "many"}).exit_status, 2);
   EXPECT_EQ(testing::run_process({binary, "bench", "-m", "x.gguf", "--sequences", "0"}).exit_status, 2);
   EXPECT_EQ(testing::run_process({binary, "bench", "-m", "missing.gguf"}).exit_status, 1);
 }
