@@ -12,7 +12,7 @@ import gguf
 HEAD = """# Millrace demo models
 
 Three tiny language models that this project trained from nothing, with its own trainer, on text that its own program
-wrote. They are embedded in the program: `millrace run`, `chat` and `serve` without `-m` use the target. They tell short
+wrote. The target is embedded in the program: `millrace run`, `chat` and `serve` without `-m` use it. They tell short
 stories, answer questions about a story, turn a story into JSON, call tools, repeat, and hold small talk in a role, in
 English and Chinese. They know nothing else: no facts of the world, no other words than those of their corpus, and no safe
 arithmetic. Use them to see the engine work, not to learn anything from what they say.
@@ -36,8 +36,8 @@ trained on; all scores below are on those.
 
 ## Recipe
 
-`scripts/demo-model/recipe OUT` reproduces the files from fixed seeds (1, 2 and 99 for the corpora, 1 for the weights) with
-`millrace train` in bfloat16 on the CPU; [docs/training.md](../../docs/training.md) explains it. The tokenizer is a byte-level
+`scripts/demo-model/recipe OUT` writes down the phases as they ran, with fixed seeds (1, 2 and 99 for the corpora, 1 for the
+weights) and `millrace train` in bfloat16 on the CPU; it has not yet been run from beginning to end in one go; [docs/training.md](../../docs/training.md) explains it. The tokenizer is a byte-level
 BPE trained on the corpus (`tokens.py`), the chat format is ChatML with `<tool_call>` (`chat_template.jinja`).
 
 ![loss of the target](loss.svg)

@@ -44,7 +44,7 @@ struct EngineOptions {
   double batch_wait_seconds = 0.05;  ///< ... and how long a batch waits to fill up
   bool prefix_cache = true;
   uint64_t swap_bytes = 256ull << 20;  ///< host area for preempted sequences; 0: always recompute
-  std::string cache_dir;               ///< prefix cache survives restarts here; empty: it does not
+  std::string cache_dir;               ///< for a prefix cache that survives restarts; not read yet
 
   int32_t max_waiting = 4096;        ///< submit() refuses more with kUnavailable
   int32_t max_queued_events = 1024;  ///< per request, before it is paused
