@@ -233,7 +233,7 @@ bool obey(const std::string& line, Conversation& conversation, bool& leave) {
   return true;
 }
 
-int run(int argc, char** argv) {
+int run_chat(int argc, char** argv) {
   CLI::App app("Talks with a chat model on the terminal. /help inside lists the commands.", "millrace chat");
   ModelArguments arguments;
   GenerationArguments generation;
@@ -269,7 +269,7 @@ int run(int argc, char** argv) {
   return 0;
 }
 
-MILLRACE_SUBCOMMAND("chat", 20, "talk with a chat model", run);
+MILLRACE_SUBCOMMAND("chat", 20, "talk with a chat model", run_chat);
 
 }  // namespace
 }  // namespace millrace::cli

@@ -109,7 +109,7 @@ int perplexity(const ModelArguments& arguments, const PerplexityOptions& options
   return 0;
 }
 
-int run(int argc, char** argv) {
+int run_eval(int argc, char** argv) {
   CLI::App app("Measures a model's quality.", "millrace eval");
   app.require_subcommand(1);
   CLI::App* sub =
@@ -128,7 +128,7 @@ int run(int argc, char** argv) {
   return perplexity(arguments, options);
 }
 
-MILLRACE_SUBCOMMAND("eval", 50, "measure perplexity on a text", run);
+MILLRACE_SUBCOMMAND("eval", 50, "measure perplexity on a text", run_eval);
 
 }  // namespace
 }  // namespace millrace::cli

@@ -22,7 +22,7 @@ void print_row(const float* row, int32_t vocab, bool first) {
   std::fputs("]", stdout);
 }
 
-int run(int argc, char** argv) {
+int run_logits(int argc, char** argv) {
   CLI::App app("Prints the logits after each of the given token ids, as a JSON array of rows.",
                "millrace logits");
   ModelArguments arguments;
@@ -57,7 +57,7 @@ int run(int argc, char** argv) {
   return 0;
 }
 
-MILLRACE_SUBCOMMAND("logits", 70, "print raw logits for token ids", run);
+MILLRACE_SUBCOMMAND("logits", 70, "print raw logits for token ids", run_logits);
 
 }  // namespace
 }  // namespace millrace::cli

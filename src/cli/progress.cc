@@ -4,6 +4,10 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iostream>
+#include <sstream>
+
+#include "core/error.h"
 
 namespace millrace::cli {
 
@@ -45,6 +49,13 @@ void Progress::finish() {
   std::fputs("\r\033[K", stderr);
   std::fflush(stderr);
   drawn_ = false;
+}
+
+std::string read_standard_input() {
+  std::ostringstream all;
+  all << std::cin.rdbuf();
+  require(!std::cin.bad(), ErrorCode::kIo, "standard input cannot be read");
+  return std::move(all).str();
 }
 
 }  // namespace millrace::cli

@@ -27,6 +27,9 @@ class Progress {
   std::chrono::steady_clock::time_point begin_, last_;
 };
 
+/// All of standard input. Throws IoError where it cannot be read.
+std::string read_standard_input();
+
 /// "1.2 GiB"
 std::string human_bytes(uint64_t bytes);
 

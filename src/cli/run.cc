@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "cli/generation_options.h"
 #include "cli/loaded_model.h"
@@ -88,12 +87,6 @@ class Collector {
   text::StopStrings stops_;
   bool show_;
 };
-
-std::string read_standard_input() {
-  std::ostringstream all;
-  all << std::cin.rdbuf();
-  return all.str();
-}
 
 void print_summary(const engine::Event& done, size_t tokens, double load_seconds) {
   const auto& t = done.timing;

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <filesystem>
 #include <iostream>
-#include <sstream>
 
 #include "cli/loaded_model.h"
 #include "cli/subcommand.h"
@@ -24,13 +23,6 @@ struct TokenizeOptions {
   bool decode = false;
   bool bench = false;
 };
-
-std::string read_standard_input() {
-  std::ostringstream all;
-  all << std::cin.rdbuf();
-  require(!std::cin.bad(), ErrorCode::kIo, "standard input cannot be read");
-  return std::move(all).str();
-}
 
 std::unique_ptr<text::Tokenizer> open_vocabulary(const std::string& path) {
   // A directory may hold a tokenizer and no weights; a GGUF file may hold a vocabulary alone.
