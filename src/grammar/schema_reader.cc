@@ -422,7 +422,10 @@ void SchemaReader::read_objects(uint32_t schema, const Json& json, Parts& parts)
     for (const auto& [key, value] : map("properties").items())
       group.properties.push_back({key, child(schema, value, "properties/" + pointer_token(key))});
   if (json.contains("patternProperties"))
-    for (const auto& [pattern, value] : map("patternProperties").items()) {
+    for (const auto& item : map("patternProperties").items()) {
+      // No structured binding: C++20 lets a lambda capture one, Clang 14 does not.
+      const std::string& pattern = item.key();
+      const Json& value = item.value();
       const std::string path = "patternProperties/" + pointer_token(pattern);
       keyword(schema, path.c_str(), [&] {
         group.patterns.push_back({key_test(pattern), child(schema, value, path)});
