@@ -289,6 +289,30 @@ class Writer:
         f = Facts(self.lang, a=a, b=b, op=op, c=c)
         return f"{low}{op}{high}", f
 
+    @staticmethod
+    def working(op, a, b):
+        """Steps small enough to be known by heart, from which sums follow whose operands were never seen."""
+        steps, (tens_a, a0), (tens_b, b0) = [], (a // 10 * 10, a % 10), (b // 10 * 10, b % 10)
+        if op == "*":
+            low, high = min(a, b), max(a, b)
+            return [f"{count}: {count * high}" for count in range(1, low + 1)]
+        if op == "+" and (tens_a or tens_b):
+            steps.append(f"{a0} + {b0} = {a0 + b0}")
+            if tens_a and tens_b:
+                steps.append(f"{tens_a} + {tens_b} = {tens_a + tens_b}")
+            steps.append(f"{tens_a + tens_b} + {a0 + b0} = {a + b}")
+        elif op == "-" and tens_a:
+            rest = tens_a - tens_b
+            if a0 >= b0:
+                steps.append(f"{a0} - {b0} = {a0 - b0}")
+                ones = a0 - b0
+            else:
+                steps += [f"10 - {b0} = {10 - b0}", f"{10 - b0} + {a0} = {10 - b0 + a0}"]
+                ones, rest = 10 - b0 + a0, rest - 10
+            steps += [f"{tens_a} - {tens_b} = {tens_a - tens_b}"] if tens_b else []
+            steps.append(f"{rest} + {ones} = {a - b}")
+        return steps
+
     def doc_sum(self):
         lex, turns, check = self.lex, [], None
         for _ in range(self.pick([1, 2, 3])):
@@ -304,6 +328,9 @@ class Writer:
                 at = "+-*".index(f.plain("op"))
                 ask = fill((lex.WORD_ADD, lex.WORD_SUB, lex.WORD_MUL)[at], f)
                 answer = fill(lex.WORD_ANSWERS[at], f)
+            steps = self.working(f.plain("op"), int(f.plain("a")), int(f.plain("b")))
+            if steps:
+                answer = (", ".join(steps) + ". " if self.lang == "en" else "，".join(steps) + "。") + answer
             turns += [("user", ask), ("assistant", answer)]
             check = check or {"result": f["c"], "text": answer}
         return "sum", chat(turns, self.maybe_system()), check
@@ -337,7 +364,7 @@ class Writer:
 
     def doc_tool(self):
         tool, ask, arguments, f = self.draw(self.tool_facts)
-        offered = self.rng.random() < 0.88
+        offered = self.rng.random() < 0.75
         system = self.tool_list(tool, offered)
         if self.rng.random() < 0.5:
             system = self.pick(self.lex.SYSTEMS) + "\n\n" + system
@@ -375,8 +402,8 @@ def chat(turns, system=None):
     return pieces[:-1]
 
 
-KINDS = [("doc_story", 14), ("doc_story_request", 15), ("doc_extract", 22), ("doc_question", 15), ("doc_chat", 9),
-         ("doc_role", 9), ("doc_sum", 8), ("doc_repeat", 14), ("doc_tool", 14)]
+KINDS = [("doc_story", 12), ("doc_story_request", 14), ("doc_extract", 22), ("doc_question", 14), ("doc_chat", 8),
+         ("doc_role", 11), ("doc_sum", 11), ("doc_repeat", 12), ("doc_tool", 19)]
 
 
 def documents(count, seed, held_out, without=(), chinese_share=0.35):

@@ -93,7 +93,8 @@ def is_right(kind, check, text, prompt):
         return text == check["text"]
     if kind == "sum":
         numbers = re.findall(r"= (-?\d+)", text)
-        return bool(numbers) and int(numbers[0]) == check["result"]
+        # The last: the steps of the working come before it.
+        return bool(numbers) and int(numbers[-1]) == check["result"]
     if kind == "role":
         return text in check["among"]
     if kind in ("question", "repeat"):
