@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "cli/grammar_bench.h"
 #include "cli/loaded_model.h"
 #include "cli/subcommand.h"
 #include "core/error.h"
@@ -87,62 +88,6 @@ grammar::Vocabulary vocabulary_of(const std::string& model) {
   }
   v.end_of_generation = t->end_of_generation();
   return v;
-}
-
-struct MaskTimes {
-  std::vector<double> micros;
-  void add(double us) { micros.push_back(us); }
-  nlohmann::json summary() {
-    nlohmann::json j;
-    j["count"] = micros.size();
-    if (micros.empty()) return j;
-    std::sort(micros.begin(), micros.end());
-    double sum = 0;
-    for (double m : micros) sum += m;
-    const auto at = [&](double q) {
-      return micros[std::min(micros.size() - 1, static_cast<size_t>(q * static_cast<double>(micros.size())))];
-    };
-    j["mean_us"] = sum / static_cast<double>(micros.size());
-    j["p50_us"] = at(0.5);
-    j["p99_us"] = at(0.99);
-    j["p999_us"] = at(0.999);
-    j["max_us"] = micros.back();
-    return j;
-  }
-};
-
-// The tokens of a text by longest match, as a stand-in for a tokenizer: masks are timed at each.
-void time_masks(const std::shared_ptr<const grammar::CompiledGrammar>& g, const std::string& text,
-                MaskTimes& times) {
-  const auto& trie = g->trie();
-  const auto& order = trie.order();
-  grammar::Matcher m(g);
-  std::vector<uint64_t> mask(m.mask_words());
-  for (size_t at = 0; at <= text.size();) {
-    const auto start = std::chrono::steady_clock::now();
-    m.fill_mask(mask);
-    times.add(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count());
-    if (at == text.size()) break;
-    grammar::TokenId best = -1;
-    size_t length = 0;
-    const auto& nodes = trie.nodes();
-    for (uint32_t i = 0; i < nodes.size();) {
-      const size_t d = nodes[i].depth - 1u;
-      if (at + d < text.size() && nodes[i].byte == static_cast<uint8_t>(text[at + d])) {
-        if (nodes[i].ends > 0) best = order[nodes[i].tokens], length = d + 1;
-        const uint32_t end = nodes[i].skip;
-        if (i + 1 == end) break;
-        ++i;
-        if (nodes[i].depth != d + 2) break;
-      } else {
-        const uint32_t next = nodes[i].skip;
-        if (next >= nodes.size() || nodes[next].depth != nodes[i].depth) break;
-        i = next;
-      }
-    }
-    if (best < 0 || !m.accept(best)) break;
-    at += length;
-  }
 }
 
 int check(const GrammarOptions& o, const std::shared_ptr<const grammar::CompiledGrammar>& g,
@@ -271,8 +216,20 @@ int run_grammar(int argc, char** argv) {
   sample_app->add_option("--count", o.count, "number of texts")->check(CLI::NonNegativeNumber);
   sample_app->add_option("--max-tokens", o.max_tokens, "tokens after which the nearest end is sought")
       ->check(CLI::NonNegativeNumber);
+  GrammarBenchOptions bench;
+  CLI::App* bench_app = app.add_subcommand("bench", "times compilation and masks over many JSON Schemas");
+  bench_app->add_option("--schemas", bench.schemas, "objects with \"schema\" and \"valid\", one a line")
+      ->type_name("FILE")
+      ->required();
+  bench_app->add_option("--first", bench.first, "only so many schemas");
+  bench_app->add_flag("--compact", bench.compact, "JSON without white space");
+  bench_app->add_option("-m,--model", o.model, "take the vocabulary of this model")->type_name("PATH");
   if (parse_arguments(app, argc, argv)) return 0;
 
+  if (bench_app->parsed()) {
+    bench_grammars(bench, std::make_shared<const grammar::TokenTrie>(vocabulary_of(o.model)));
+    return 0;
+  }
   const grammar::Source source = source_of(o);
   const auto trie = std::make_shared<const grammar::TokenTrie>(vocabulary_of(o.model));
   std::shared_ptr<const grammar::CompiledGrammar> g;

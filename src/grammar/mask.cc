@@ -45,6 +45,18 @@ void PlaceCache::insert(const std::string& key, std::shared_ptr<const PlaceMask>
   if (entries_.try_emplace(key, Entry{std::move(mask), ++clock_}).second) bytes_ += size;
 }
 
+void PlaceCache::replace(const std::string& key, std::shared_ptr<const PlaceMask> mask) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = entries_.find(key);
+    if (it != entries_.end()) {
+      bytes_ -= it->second.mask->bytes() + it->first.size() + 96;
+      entries_.erase(it);
+    }
+  }
+  insert(key, std::move(mask));
+}
+
 size_t PlaceCache::bytes() const {
   const std::lock_guard lock(mutex_);
   return bytes_;
@@ -195,6 +207,7 @@ MaskBuilder::Stand MaskBuilder::stand_in(const Item& item) const {
 }
 
 std::shared_ptr<const PlaceMask> MaskBuilder::place(const Item& item) {
+  std::string before;
   for (int frames = 1;; ++frames) {
     const StateId cut = machine_.truncated(item, frames, key_);
     std::shared_ptr<const PlaceMask> mask = cache_.find(key_);
@@ -204,6 +217,13 @@ std::shared_ptr<const PlaceMask> MaskBuilder::place(const Item& item) {
       cache_.insert(key, mask);
     }
     if (!mask->needs_more_stack) return mask;
+    // A stack that ends above the cut is the same place at every depth, and cannot become clearer.
+    if (frames > 1 && key_ == before) {
+      mask = walk(cut, false);
+      cache_.replace(key_, mask);
+      return mask;
+    }
+    before = key_;
   }
 }
 

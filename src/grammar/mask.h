@@ -35,6 +35,7 @@ class PlaceCache {
   explicit PlaceCache(size_t max_bytes) : max_bytes_(max_bytes) {}
   std::shared_ptr<const PlaceMask> find(const std::string& key);
   void insert(const std::string& key, std::shared_ptr<const PlaceMask> mask);
+  void replace(const std::string& key, std::shared_ptr<const PlaceMask> mask);
   size_t bytes() const;
   size_t count() const;
 
