@@ -4,7 +4,8 @@
 # a model or a subcommand needs no edit here). DEPENDS are other folders of src; the layering is held twice, by
 # these link edges and by scripts/check_layers.
 #
-# A source's suffix chooses its instruction set: *_avx2.cc, *_avxvnni.cc, *_avx512.cc, *_avx512bf16.cc. Such files may
+# A source's suffix chooses its instruction set: *_avx2.cc, *_avxvnni.cc, *_avx512.cc, *_avx512bf16.cc,
+# *_amx.cc. Such files may
 # define only functions with internal linkage or in a namespace of their own ISA: an inline function of a shared
 # header, compiled here with wider instructions, could otherwise be the copy that the linker keeps for all.
 function(millrace_module name)
@@ -32,11 +33,15 @@ function(millrace_module name)
       set(flags -mavx2 -mfma -mf16c -mbmi2 -mavxvnni)
     elseif(source MATCHES "_avx512\\.cc$")
       set(flags -mavx2 -mfma -mf16c -mbmi2 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni)
-    elseif(source MATCHES "_avx512bf16\\.cc$")
+    elseif(source MATCHES "_(avx512bf16|amx)\\.cc$")
       set(flags -mavx2 -mfma -mf16c -mbmi2 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16)
     endif()
     if(flags)
       list(APPEND flags -O3)
+      if(MILLRACE_SANITIZE AND NOT MILLRACE_SANITIZE_SIMD)
+        # Thousands of inlined intrinsics take the sanitizers ten minutes to instrument.
+        list(APPEND flags -fno-sanitize=all)
+      endif()
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${flags}" SKIP_PRECOMPILE_HEADERS ON)
     endif()
   endforeach()
