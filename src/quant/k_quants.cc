@@ -75,7 +75,8 @@ void decode_q5_k(const BlockQ5_K& b, float* y) {
 void decode_q6_k(const BlockQ6_K& b, float* y) {
   const float d = fp16_to_float(b.d);
   for (int i = 0; i < kSuperBlock; i += 16) {
-    const float scale = d * static_cast<float>(b.scales[i / 16]);
+    const int8_t sub_scale = b.scales[i / 16];
+    const float scale = d * static_cast<float>(sub_scale);
     const uint8_t* ql = b.ql + i / 128 * 64 + i % 64;
     const uint8_t* qh = b.qh + i / 128 * 32 + i % 32;
     const int low_shift = i % 128 / 64 * 4, high_shift = i % 128 / 32 * 2;
