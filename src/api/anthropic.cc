@@ -162,6 +162,16 @@ GenerationRequest parse_anthropic_request(std::string_view body, const SchemaLim
       r.stop.push_back(s.get<std::string>());
     }
   r.stream = f.boolean("stream").value_or(false);
+  if (const Json* format = f.object("output_format")) {
+    Fields o(*format, "output_format");
+    const Json* schema = o.object("schema");
+    if (!o.word("type", {"json_schema"}) || schema == nullptr)
+      bad_request("output_format", "'output_format' must have the type 'json_schema' and a 'schema'");
+    o.finish();
+    r.constraint.kind = TextConstraint::Kind::kJsonSchema;
+    r.constraint.text = schema->dump();
+    r.constraint.param = "output_format.schema";
+  }
   if (const Json* thinking = f.object("thinking")) {
     Fields t(*thinking, "thinking");
     const auto type = t.word("type", {"enabled", "disabled"});
@@ -177,7 +187,9 @@ GenerationRequest parse_anthropic_request(std::string_view body, const SchemaLim
 }
 
 const char* anthropic_stop_reason(std::string_view finish_reason, bool by_stop_string) {
-  if (finish_reason == "length") return "max_tokens";
+  // A deadline or a cancellation cuts an answer as its length would.
+  if (finish_reason == "length" || finish_reason == "deadline" || finish_reason == "cancelled")
+    return "max_tokens";
   if (finish_reason == "tool_calls") return "tool_use";
   return by_stop_string ? "stop_sequence" : "end_turn";
 }
@@ -261,6 +273,10 @@ void AnthropicStream::finish(std::string_view finish_reason, const std::string& 
       "message_delta",
       Json{{"type", "message_delta"}, {"delta", std::move(delta)}, {"usage", usage_json(usage)}}.dump());
   out.emplace_back("message_stop", R"({"type":"message_stop"})");
+}
+
+void AnthropicStream::fail(const Error& error, Events& out) {
+  out.emplace_back("error", anthropic_error_body(error));
 }
 
 }  // namespace millrace::api

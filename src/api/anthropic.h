@@ -31,6 +31,7 @@ class AnthropicStream {
   void add(const OutputEvent& event, Events& out);
   void finish(std::string_view finish_reason, const std::string& stop_string, const engine::Usage& usage,
               Events& out);
+  static void fail(const Error& error, Events& out);
 
  private:
   enum class Block { kNone, kText, kThinking, kTool };

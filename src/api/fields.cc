@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "core/utf8.h"
+
 namespace millrace::api {
 
 namespace {
@@ -50,6 +52,9 @@ std::string json_kind(const Json& value) {
 }
 
 Json parse_body(std::string_view body) {
+  const size_t invalid = utf8::find_invalid(body);
+  if (invalid != std::string_view::npos)
+    bad_request("", "the body is not valid UTF-8: byte {} cannot stand there", invalid);
   if (nesting(body) > kMaxNesting) bad_request("", "the body is nested deeper than {} levels", kMaxNesting);
   Json json;
   try {
@@ -58,7 +63,7 @@ Json parse_body(std::string_view body) {
     const std::string what = e.what();
     const size_t start = what.find("] ");
     bad_request("", "the body is not valid JSON: {}",
-                start == std::string::npos ? what : what.substr(start + 2));
+                (start == std::string::npos ? what : what.substr(start + 2)).substr(0, 200));
   }
   if (!json.is_object()) bad_request("", "the body must be a JSON object, found {}", json_kind(json));
   return json;

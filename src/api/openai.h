@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,12 +25,14 @@ GenerationRequest parse_completion_request(std::string_view body, const SchemaLi
 /// /v1/responses: input as text or items; earlier responses are not stored, so previous_response_id is
 /// refused.
 GenerationRequest parse_responses_request(std::string_view body, const SchemaLimits& limits = {});
+EmbeddingRequest parse_embedding_request(std::string_view body, const SchemaLimits& limits = {});
 
 /// A token's text with its log-probability, and the alternatives.
 struct TextLogprob {
   std::string text;  ///< the token's bytes; ill-formed UTF-8 is replaced where JSON needs text
   float logprob = 0;
   std::vector<std::pair<std::string, float>> top;
+  bool known = true;  ///< the first token of an echoed prompt has none
 };
 
 struct ToolCallResult {
@@ -47,6 +50,19 @@ struct ChoiceResult {
   std::string finish_reason;  ///< "stop", "length", "tool_calls", ...
   std::vector<TextLogprob> logprobs;
   bool has_logprobs = false;
+  // Beyond OpenAI's, as vLLM has them.
+  std::string stop_string;                    ///< the stop string that ended it, or
+  std::optional<engine::TokenId> stop_token;  ///< the token that did
+  std::optional<std::vector<engine::TokenId>> token_ids;
+  std::string prompt_logprobs;  ///< JSON, or ""
+};
+
+/// What a chunk of a stream has beside its text.
+struct ChunkExtras {
+  const std::vector<TextLogprob>* logprobs = nullptr;
+  size_t text_offset = 0;                                   ///< completions: of the first of them
+  const std::vector<engine::TokenId>* token_ids = nullptr;  ///< null: not asked for
+  bool usage_comes = false;  ///< "usage": null, because the last chunk will have it
 };
 
 struct ResponseInfo {
@@ -61,22 +77,27 @@ std::string completion_response(const ResponseInfo& info, const std::vector<Choi
                                 const engine::Usage& usage);
 
 // Streams: each is the JSON of one "data:" line. The stream ends with "data: [DONE]".
-std::string chat_chunk_begin(const ResponseInfo& info, int choice);
+std::string chat_chunk_begin(const ResponseInfo& info, int choice, const ChunkExtras& extras = {});
 /// One parser event; kToolCallEnd gives "" (nothing to send).
 std::string chat_chunk(const ResponseInfo& info, int choice, const OutputEvent& event,
-                       const std::vector<TextLogprob>* logprobs = nullptr);
-std::string chat_chunk_end(const ResponseInfo& info, int choice, std::string_view finish_reason);
+                       const ChunkExtras& extras = {});
+/// Of `choice` only what ended it is looked at.
+std::string chat_chunk_end(const ResponseInfo& info, const ChoiceResult& choice,
+                           const ChunkExtras& extras = {});
 std::string chat_chunk_usage(const ResponseInfo& info, const engine::Usage& usage,
                              int32_t reasoning_tokens = 0);
 std::string completion_chunk(const ResponseInfo& info, int choice, std::string_view text,
-                             const std::vector<TextLogprob>* logprobs = nullptr, size_t text_offset = 0);
-std::string completion_chunk_end(const ResponseInfo& info, int choice, std::string_view finish_reason);
+                             const ChunkExtras& extras = {});
+std::string completion_chunk_end(const ResponseInfo& info, const ChoiceResult& choice,
+                                 const ChunkExtras& extras = {});
 std::string completion_chunk_usage(const ResponseInfo& info, const engine::Usage& usage);
 
 std::string models_response(const std::vector<std::pair<std::string, int64_t>>& models);
 
-/// /v1/responses: the whole object of one answer. `status`: "completed", "incomplete", "in_progress",
-/// "failed".
+/// /v1/responses: "completed", "incomplete" (cut by its length), "deadline" (incomplete by that),
+/// "cancelled".
+std::string_view responses_status(std::string_view finish_reason);
+/// The whole object of one answer. `status`: one of responses_status(), "in_progress" or "failed".
 std::string responses_response(const ResponseInfo& info, const ChoiceResult& answer,
                                const engine::Usage& usage, std::string_view status,
                                int32_t reasoning_tokens = 0);
@@ -90,6 +111,7 @@ class ResponsesStream {
   void add(const OutputEvent& event, Events& out);
   void finish(std::string_view finish_reason, const engine::Usage& usage, Events& out,
               int32_t reasoning_tokens = 0);
+  void fail(const Error& error, Events& out);
 
  private:
   enum class Item { kNone, kMessage, kReasoning, kCall };

@@ -53,6 +53,7 @@ void read_stop(Fields& f, const SchemaLimits& limits, GenerationRequest& r) {
   if (const Json* ids = f.array("stop_token_ids", 1024))
     r.generation.stop_token_ids = token_ids(*ids, "stop_token_ids");
   r.include_stop = f.boolean("include_stop_str_in_output").value_or(false);
+  r.token_ids = f.boolean("return_token_ids").value_or(false);
 }
 
 void read_logit_bias(Fields& f, const SchemaLimits& limits, GenerationRequest& r) {
@@ -76,11 +77,7 @@ void read_logit_bias(Fields& f, const SchemaLimits& limits, GenerationRequest& r
 void read_sampling(Fields& f, const SchemaLimits& limits, GenerationRequest& r) {
   engine::SamplingParams& s = r.sampling;
   read_number(f, "temperature", 0, 2, s.temperature, r);
-  read_number(f, "top_p", 0, 1, s.top_p, r);
-  if (s.top_p == 0) {  // OpenAI allows it: the likeliest token alone
-    s.top_p = 1;
-    s.top_k = 1;
-  }
+  read_number(f, "top_p", 1e-6, 1, s.top_p, r);
   read_integer(f, "top_k", -1, kMaxInt, s.top_k, r);
   read_number(f, "min_p", 0, 1, s.min_p, r);
   read_number(f, "typical_p", 1e-6, 1, s.typical_p, r);
@@ -97,6 +94,12 @@ void read_sampling(Fields& f, const SchemaLimits& limits, GenerationRequest& r) 
   read_number(f, "dry_base", 1, 100, s.dry_base, r);
   read_integer(f, "dry_allowed_length", 0, kMaxInt, s.dry_allowed_length, r);
   read_integer(f, "dry_penalty_last_n", -1, kMaxInt, s.dry_penalty_last_n, r);
+  if (const Json* breakers = f.array("dry_sequence_breakers", 64))
+    for (const Json& b : *breakers) {
+      if (!b.is_string() || b.get_ref<const std::string&>().size() > 64)
+        bad_request("dry_sequence_breakers", "'dry_sequence_breakers' must hold strings of at most 64 bytes");
+      r.dry_breakers.push_back(b.get<std::string>());
+    }
   if (const auto seed = f.integer("seed", INT64_MIN, INT64_MAX)) s.seed = static_cast<uint64_t>(*seed);
   if (const auto n = f.integer("prompt_logprobs", 0, limits.max_logprobs))
     s.prompt_logprobs = static_cast<int32_t>(*n);
@@ -109,7 +112,10 @@ void read_sampling(Fields& f, const SchemaLimits& limits, GenerationRequest& r) 
     bad_request("best_of", "'best_of' ({}) must not be less than 'n' ({})", g.best_of, g.n);
   read_integer(f, "min_tokens", 0, limits.max_tokens, g.min_tokens, r);
   g.ignore_eos = f.boolean("ignore_eos").value_or(false);
-  if (f.boolean("use_beam_search").value_or(false)) g.beam_width = std::max(g.n, 2);
+  if (f.boolean("use_beam_search").value_or(false)) {
+    g.beam_width = g.best_of > 0 ? g.best_of : std::max(2, g.n);
+    g.best_of = 0;
+  }
   read_integer(f, "beam_width", 0, 64, g.beam_width, r);
   read_number(f, "length_penalty", -10, 10, g.length_penalty, r);
   g.early_stopping = f.boolean("early_stopping").value_or(false);
@@ -126,11 +132,31 @@ std::string schema_text(const Json& schema, const std::string& path) {
   return schema.dump();
 }
 
+/// GBNF has "::=" between a rule's name and its body, the Lark-like form a colon.
+TextConstraint::Kind grammar_kind(const std::string& text) {
+  return text.find("::=") != std::string::npos ? TextConstraint::Kind::kGbnf : TextConstraint::Kind::kLark;
+}
+
+constexpr size_t kMaxGrammar = 1 << 20;
+
+void constrain(GenerationRequest& r, TextConstraint::Kind kind, std::string text, const std::string& param) {
+  if (r.constraint.kind != TextConstraint::Kind::kNone)
+    bad_request(param, "'{}': the answer has another constraint already ('{}')", param, r.constraint.param);
+  r.constraint.kind = kind;
+  r.constraint.text = std::move(text);
+  r.constraint.param = param;
+}
+
 void read_response_format(const Json& format, GenerationRequest& r, const std::string& path) {
   Fields f(format, path);
-  const auto type = f.word("type", {"text", "json_object", "json_schema"});
+  const auto type = f.word("type", {"text", "json_object", "json_schema", "grammar"});
   if (!type) bad_request(f.path("type"), "'{}' is missing", f.path("type"));
-  if (*type == "json_object") r.constraint.kind = TextConstraint::Kind::kJsonObject;
+  if (*type == "json_object") constrain(r, TextConstraint::Kind::kJsonObject, "", f.path("type"));
+  if (*type == "grammar") {
+    const auto grammar = f.text("grammar", kMaxGrammar);
+    if (!grammar) bad_request(f.path("grammar"), "'{}' is missing", f.path("grammar"));
+    constrain(r, grammar_kind(*grammar), *grammar, f.path("grammar"));
+  }
   if (*type == "json_schema") {
     // Chat has the schema in a member of its own, responses beside the type.
     const Json* inner = f.object("json_schema");
@@ -139,21 +165,13 @@ void read_response_format(const Json& format, GenerationRequest& r, const std::s
     if (schema == nullptr) bad_request(s.path("schema"), "'{}' is missing", s.path("schema"));
     const auto name = s.text("name", 256);
     if (!name) bad_request(s.path("name"), "'{}' is missing", s.path("name"));
-    r.constraint.kind = TextConstraint::Kind::kJsonSchema;
-    r.constraint.text = schema_text(*schema, s.path("schema"));
+    constrain(r, TextConstraint::Kind::kJsonSchema, schema_text(*schema, s.path("schema")), s.path("schema"));
     r.constraint.strict = s.boolean("strict").value_or(false);
     s.ignore({"description", "type"});
     s.finish();
     f.ignore({"name", "schema", "strict", "description"});
   }
   f.finish();
-}
-
-void constrain(GenerationRequest& r, TextConstraint::Kind kind, std::string text, const std::string& param) {
-  if (r.constraint.kind != TextConstraint::Kind::kNone)
-    bad_request(param, "'{}': the answer has another constraint already", param);
-  r.constraint.kind = kind;
-  r.constraint.text = std::move(text);
 }
 
 void read_choices(const Json& choices, GenerationRequest& r, const std::string& path) {
@@ -164,13 +182,6 @@ void read_choices(const Json& choices, GenerationRequest& r, const std::string& 
     r.constraint.choices.push_back(choice.get<std::string>());
   }
 }
-
-/// GBNF has "::=" between a rule's name and its body, the Lark-like form a colon.
-TextConstraint::Kind grammar_kind(const std::string& text) {
-  return text.find("::=") != std::string::npos ? TextConstraint::Kind::kGbnf : TextConstraint::Kind::kLark;
-}
-
-constexpr size_t kMaxGrammar = 1 << 20;
 
 void read_constraints(Fields& f, GenerationRequest& r) {
   if (const Json* format = f.object("response_format")) read_response_format(*format, r, "response_format");
@@ -196,9 +207,16 @@ void read_constraints(Fields& f, GenerationRequest& r) {
       constrain(r, grammar_kind(*grammar), *grammar, o.path("grammar"));
     if (o.boolean("json_object").value_or(false))
       constrain(r, TextConstraint::Kind::kJsonObject, "", o.path("json_object"));
+    r.constraint.compact = o.boolean("disable_any_whitespace").value_or(false);
     o.finish();
   }
-  f.ignore({"guided_decoding_backend", "guided_whitespace_pattern"});
+  if (const auto pattern = f.text("guided_whitespace_pattern")) {
+    if (!pattern->empty())
+      bad_request("guided_whitespace_pattern",
+                  "'guided_whitespace_pattern' may be \"\" (no white space) only; without it any is allowed");
+    r.constraint.compact = true;
+  }
+  f.ignore({"guided_decoding_backend"});
 }
 
 /// Members that every endpoint has.
@@ -217,8 +235,9 @@ void read_common(Fields& f, const SchemaLimits& limits, GenerationRequest& r) {
     o.finish();
   }
   r.priority = static_cast<int32_t>(f.integer("priority", INT32_MIN, INT32_MAX).value_or(0));
-  r.deadline_ms = f.integer("deadline_ms", 0, int64_t{1} << 40).value_or(0);
+  r.deadline_ms = f.integer("deadline_ms", 1, int64_t{1} << 40).value_or(0);
   r.cache_salt = f.text("cache_salt", 1024).value_or("");
+  r.pin_prefix = f.boolean("cache_pin").value_or(false);
   r.user = f.text("user", 4096).value_or("");
   f.ignore({"metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
             "prompt_cache_retention", "skip_special_tokens", "spaces_between_special_tokens", "request_id",
@@ -282,32 +301,35 @@ void read_template_options(Fields& f, GenerationRequest& r) {
                 "'continue_final_message' and 'add_generation_prompt' exclude each other");
 }
 
-void read_prompt(const Json& prompt, const SchemaLimits& limits, GenerationRequest& r) {
-  const auto add_text = [&](const Json& text) { r.prompts.push_back({text.get<std::string>(), {}, false}); };
-  if (prompt.is_string()) {
-    add_text(prompt);
-    return;
+/// A string, an array of strings, of token ids, or of arrays of token ids.
+std::vector<Prompt> read_prompts(const Json& value, const SchemaLimits& limits, const std::string& param) {
+  std::vector<Prompt> prompts;
+  if (value.is_string()) {
+    prompts.push_back({value.get<std::string>(), {}, false});
+    return prompts;
   }
-  if (!prompt.is_array())
-    bad_request("prompt", "'prompt' must be a string, an array of strings or token ids, found {}",
-                json_kind(prompt));
-  if (prompt.empty()) bad_request("prompt", "'prompt' is empty");
-  if (prompt[0].is_number()) {
-    r.prompts.push_back({"", token_ids(prompt, "prompt"), true});
-    return;
+  if (!value.is_array())
+    bad_request(param, "'{}' must be a string, an array of strings or token ids, found {}", param,
+                json_kind(value));
+  if (value.empty()) bad_request(param, "'{}' is empty", param);
+  if (value[0].is_number()) {
+    prompts.push_back({"", token_ids(value, param), true});
+    return prompts;
   }
-  if (prompt.size() > limits.max_prompts)
-    bad_request("prompt", "'prompt' has {} prompts, at most {} are allowed", prompt.size(),
+  if (value.size() > limits.max_prompts)
+    bad_request(param, "'{}' has {} entries, at most {} are allowed", param, value.size(),
                 limits.max_prompts);
-  for (const Json& one : prompt) {
+  for (const Json& one : value) {
     if (one.is_string()) {
-      add_text(one);
+      prompts.push_back({one.get<std::string>(), {}, false});
     } else if (one.is_array() && !one.empty()) {
-      r.prompts.push_back({"", token_ids(one, "prompt"), true});
+      prompts.push_back({"", token_ids(one, param), true});
     } else {
-      bad_request("prompt", "'prompt' must hold strings or arrays of token ids, found {}", json_kind(one));
+      bad_request(param, "'{}' must hold strings or arrays of token ids that are not empty, found {}", param,
+                  one.is_array() ? "an empty array" : json_kind(one));
     }
   }
+  return prompts;
 }
 
 /// An item of /v1/responses' input as a chat message.
@@ -391,7 +413,7 @@ GenerationRequest parse_completion_request(std::string_view body, const SchemaLi
   Fields f(json, "");
   const Json* prompt = f.find("prompt");
   if (prompt == nullptr) bad_request("prompt", "'prompt' is missing");
-  read_prompt(*prompt, limits, r);
+  r.prompts = read_prompts(*prompt, limits, "prompt");
   read_common(f, limits, r);
   r.generation.max_tokens = 16;  // OpenAI's default for completions
   r.echo = f.boolean("echo").value_or(false);
@@ -442,6 +464,8 @@ GenerationRequest parse_responses_request(std::string_view body, const SchemaLim
   read_tool_choice(f.find("tool_choice"), r);
   r.tool_choice.parallel = f.boolean("parallel_tool_calls").value_or(true);
   read_common(f, limits, r);
+  if (r.generation.n > 1 || r.generation.best_of > 1 || r.generation.beam_width > 0)
+    bad_request("n", "a response has one answer: 'n', 'best_of' and beams are not taken here");
   read_max_tokens(f, {"max_output_tokens"}, 1, limits, r);
   read_template_options(f, r);
   if (const Json* text = f.object("text")) {
@@ -464,6 +488,24 @@ GenerationRequest parse_responses_request(std::string_view body, const SchemaLim
     throw ApiError(ErrorCode::kInvalidArgument, "'background' is not supported", "background",
                    "unsupported_value");
   f.ignore({"truncation", "include", "top_logprobs", "max_tool_calls", "prompt", "conversation"});
+  f.finish();
+  return r;
+}
+
+EmbeddingRequest parse_embedding_request(std::string_view body, const SchemaLimits& limits) {
+  const Json json = parse_body(body);
+  EmbeddingRequest r;
+  Fields f(json, "");
+  r.model = f.text("model", 1024).value_or("");
+  const Json* input = f.find("input");
+  if (input == nullptr) bad_request("input", "'input' is missing");
+  r.prompts = read_prompts(*input, limits, "input");
+  r.base64 = f.word("encoding_format", {"float", "base64"}) == "base64";
+  const auto pooling = f.word("pooling", {"mean", "last", "cls"});
+  if (pooling == "last") r.pooling = engine::Pooling::kLast;
+  if (pooling == "cls") r.pooling = engine::Pooling::kFirst;
+  r.dimensions = static_cast<int32_t>(f.integer("dimensions", 1, kMaxInt).value_or(0));
+  f.ignore({"user"});
   f.finish();
   return r;
 }

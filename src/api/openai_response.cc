@@ -16,6 +16,9 @@ Json base(const ResponseInfo& info, const char* object) {
   return {{"id", info.id}, {"object", object}, {"created", info.created}, {"model", info.model}};
 }
 
+/// JSON has no infinity: what cannot be is -9999, as OpenAI says it.
+float finite(float logprob) { return std::max(logprob, -9999.0f); }
+
 Json bytes_of(std::string_view text) {
   Json bytes = Json::array();
   for (const char c : text) bytes.push_back(static_cast<unsigned char>(c));
@@ -36,9 +39,9 @@ Json chat_logprobs(const std::vector<TextLogprob>& logprobs) {
   for (const TextLogprob& token : logprobs) {
     Json top = Json::array();
     for (const auto& [text, logprob] : token.top)
-      top.push_back({{"token", clean(text)}, {"logprob", logprob}, {"bytes", bytes_of(text)}});
+      top.push_back({{"token", clean(text)}, {"logprob", finite(logprob)}, {"bytes", bytes_of(text)}});
     content.push_back({{"token", clean(token.text)},
-                       {"logprob", token.logprob},
+                       {"logprob", finite(token.logprob)},
                        {"bytes", bytes_of(token.text)},
                        {"top_logprobs", std::move(top)}});
   }
@@ -52,10 +55,10 @@ Json completion_logprobs(const std::vector<TextLogprob>& logprobs, size_t offset
                {"text_offset", Json::array()}};
   for (const TextLogprob& token : logprobs) {
     Json top = Json::object();
-    for (const auto& [text, logprob] : token.top) top[clean(text)] = logprob;
+    for (const auto& [text, logprob] : token.top) top[clean(text)] = finite(logprob);
     json["tokens"].push_back(clean(token.text));
-    json["token_logprobs"].push_back(token.logprob);
-    json["top_logprobs"].push_back(std::move(top));
+    json["token_logprobs"].push_back(token.known ? Json(finite(token.logprob)) : Json());
+    json["top_logprobs"].push_back(token.known ? std::move(top) : Json());
     json["text_offset"].push_back(offset);
     offset += token.text.size();
   }
@@ -68,18 +71,40 @@ Json tool_call_json(const ToolCallResult& call) {
           {"function", {{"name", call.name}, {"arguments", clean(call.arguments)}}}};
 }
 
-Json chat_choice(int index, Json delta, Json finish_reason = nullptr) {
-  return {{"index", index},
-          {"delta", std::move(delta)},
-          {"logprobs", nullptr},
-          {"finish_reason", std::move(finish_reason)}};
+/// What ended an answer, beyond the word for it.
+void add_ending(const ChoiceResult& choice, Json& json) {
+  if (!choice.stop_string.empty())
+    json["stop_reason"] = clean(choice.stop_string);
+  else if (choice.stop_token)
+    json["stop_reason"] = *choice.stop_token;
 }
 
-std::string chat_chunk_of(const ResponseInfo& info, Json choice) {
-  Json json = base(info, "chat.completion.chunk");
+Json chat_choice(int index, Json delta, const ChunkExtras& extras) {
+  Json json = {{"index", index}, {"delta", std::move(delta)}};
+  json["logprobs"] = extras.logprobs != nullptr ? chat_logprobs(*extras.logprobs) : Json();
+  json["finish_reason"] = nullptr;
+  if (extras.token_ids != nullptr) json["token_ids"] = *extras.token_ids;
+  return json;
+}
+
+Json completion_choice(int index, std::string_view text, const ChunkExtras& extras) {
+  Json json = {{"index", index}, {"text", clean(text)}};
+  json["logprobs"] =
+      extras.logprobs != nullptr ? completion_logprobs(*extras.logprobs, extras.text_offset) : Json();
+  json["finish_reason"] = nullptr;
+  if (extras.token_ids != nullptr) json["token_ids"] = *extras.token_ids;
+  return json;
+}
+
+std::string chunk_of(const ResponseInfo& info, const char* object, Json choice, const ChunkExtras& extras) {
+  Json json = base(info, object);
   json["choices"] = Json::array({std::move(choice)});
+  if (extras.usage_comes) json["usage"] = nullptr;
   return json.dump();
 }
+
+constexpr const char* kChatChunk = "chat.completion.chunk";
+constexpr const char* kCompletionChunk = "text_completion";
 
 Json response_item(const ToolCallResult& call, const std::string& id, std::string_view status) {
   return {{"type", "function_call"},
@@ -113,7 +138,13 @@ Json responses_object(const ResponseInfo& info, Json output, const engine::Usage
                {"created_at", info.created},
                {"status", status},
                {"error", nullptr}};
-  json["incomplete_details"] = status == "incomplete" ? Json{{"reason", "max_output_tokens"}} : Json();
+  // An answer cut short by its deadline has this server's own reason.
+  json["incomplete_details"] = nullptr;
+  if (status == "incomplete") json["incomplete_details"] = {{"reason", "max_output_tokens"}};
+  if (status == "deadline") {
+    json["status"] = "incomplete";
+    json["incomplete_details"] = {{"reason", "deadline"}};
+  }
   json["model"] = info.model;
   json["output"] = std::move(output);
   json["parallel_tool_calls"] = true;
@@ -148,10 +179,14 @@ std::string chat_response(const ResponseInfo& info, const std::vector<ChoiceResu
       for (const ToolCallResult& call : choice.tool_calls)
         message["tool_calls"].push_back(tool_call_json(call));
     }
-    json["choices"].push_back({{"index", choice.index},
-                               {"message", std::move(message)},
-                               {"logprobs", choice.has_logprobs ? chat_logprobs(choice.logprobs) : Json()},
-                               {"finish_reason", choice.finish_reason}});
+    Json entry = {{"index", choice.index},
+                  {"message", std::move(message)},
+                  {"logprobs", choice.has_logprobs ? chat_logprobs(choice.logprobs) : Json()},
+                  {"finish_reason", choice.finish_reason}};
+    add_ending(choice, entry);
+    if (choice.token_ids) entry["token_ids"] = *choice.token_ids;
+    if (!choice.prompt_logprobs.empty()) entry["prompt_logprobs"] = Json::parse(choice.prompt_logprobs);
+    json["choices"].push_back(std::move(entry));
   }
   json["usage"] = usage_json(usage, reasoning_tokens);
   return json.dump();
@@ -161,22 +196,27 @@ std::string completion_response(const ResponseInfo& info, const std::vector<Choi
                                 const engine::Usage& usage) {
   Json json = base(info, "text_completion");
   json["choices"] = Json::array();
-  for (const ChoiceResult& choice : choices)
-    json["choices"].push_back(
-        {{"index", choice.index},
-         {"text", clean(choice.text)},
-         {"logprobs", choice.has_logprobs ? completion_logprobs(choice.logprobs, 0) : Json()},
-         {"finish_reason", choice.finish_reason}});
+  for (const ChoiceResult& choice : choices) {
+    Json entry = {{"index", choice.index},
+                  {"text", clean(choice.text)},
+                  {"logprobs", choice.has_logprobs ? completion_logprobs(choice.logprobs, 0) : Json()},
+                  {"finish_reason", choice.finish_reason}};
+    add_ending(choice, entry);
+    if (choice.token_ids) entry["token_ids"] = *choice.token_ids;
+    if (!choice.prompt_logprobs.empty()) entry["prompt_logprobs"] = Json::parse(choice.prompt_logprobs);
+    json["choices"].push_back(std::move(entry));
+  }
   json["usage"] = usage_json(usage, 0);
   return json.dump();
 }
 
-std::string chat_chunk_begin(const ResponseInfo& info, int choice) {
-  return chat_chunk_of(info, chat_choice(choice, {{"role", "assistant"}, {"content", ""}}));
+std::string chat_chunk_begin(const ResponseInfo& info, int choice, const ChunkExtras& extras) {
+  return chunk_of(info, kChatChunk, chat_choice(choice, {{"role", "assistant"}, {"content", ""}}, extras),
+                  extras);
 }
 
 std::string chat_chunk(const ResponseInfo& info, int choice, const OutputEvent& event,
-                       const std::vector<TextLogprob>* logprobs) {
+                       const ChunkExtras& extras) {
   Json delta;
   switch (event.kind) {
     case OutputEvent::Kind::kContent:
@@ -201,13 +241,14 @@ std::string chat_chunk(const ResponseInfo& info, int choice, const OutputEvent& 
     case OutputEvent::Kind::kToolCallEnd:
       return "";
   }
-  Json chunk = chat_choice(choice, std::move(delta));
-  if (logprobs != nullptr) chunk["logprobs"] = chat_logprobs(*logprobs);
-  return chat_chunk_of(info, std::move(chunk));
+  return chunk_of(info, kChatChunk, chat_choice(choice, std::move(delta), extras), extras);
 }
 
-std::string chat_chunk_end(const ResponseInfo& info, int choice, std::string_view finish_reason) {
-  return chat_chunk_of(info, chat_choice(choice, Json::object(), std::string(finish_reason)));
+std::string chat_chunk_end(const ResponseInfo& info, const ChoiceResult& choice, const ChunkExtras& extras) {
+  Json entry = chat_choice(choice.index, Json::object(), extras);
+  entry["finish_reason"] = choice.finish_reason;
+  add_ending(choice, entry);
+  return chunk_of(info, kChatChunk, std::move(entry), extras);
 }
 
 std::string chat_chunk_usage(const ResponseInfo& info, const engine::Usage& usage, int32_t reasoning_tokens) {
@@ -218,20 +259,16 @@ std::string chat_chunk_usage(const ResponseInfo& info, const engine::Usage& usag
 }
 
 std::string completion_chunk(const ResponseInfo& info, int choice, std::string_view text,
-                             const std::vector<TextLogprob>* logprobs, size_t text_offset) {
-  Json json = base(info, "text_completion");
-  Json entry = {{"index", choice}, {"text", clean(text)}};
-  entry["logprobs"] = logprobs != nullptr ? completion_logprobs(*logprobs, text_offset) : Json();
-  entry["finish_reason"] = nullptr;
-  json["choices"] = Json::array({std::move(entry)});
-  return json.dump();
+                             const ChunkExtras& extras) {
+  return chunk_of(info, kCompletionChunk, completion_choice(choice, text, extras), extras);
 }
 
-std::string completion_chunk_end(const ResponseInfo& info, int choice, std::string_view finish_reason) {
-  Json json = base(info, "text_completion");
-  Json entry = {{"index", choice}, {"text", ""}, {"logprobs", nullptr}, {"finish_reason", finish_reason}};
-  json["choices"] = Json::array({std::move(entry)});
-  return json.dump();
+std::string completion_chunk_end(const ResponseInfo& info, const ChoiceResult& choice,
+                                 const ChunkExtras& extras) {
+  Json entry = completion_choice(choice.index, "", extras);
+  entry["finish_reason"] = choice.finish_reason;
+  add_ending(choice, entry);
+  return chunk_of(info, kCompletionChunk, std::move(entry), extras);
 }
 
 std::string completion_chunk_usage(const ResponseInfo& info, const engine::Usage& usage) {
@@ -356,12 +393,30 @@ void ResponsesStream::add(const OutputEvent& event, Events& out) {
 void ResponsesStream::finish(std::string_view finish_reason, const engine::Usage& usage, Events& out,
                              int32_t reasoning_tokens) {
   close(out);
-  const bool cut = finish_reason == "length";
   Json items = Json::array();
   for (const std::string& item : items_) items.push_back(Json::parse(item));
-  const Json response =
-      responses_object(info_, std::move(items), &usage, cut ? "incomplete" : "completed", reasoning_tokens);
-  emit(cut ? "response.incomplete" : "response.completed", Json{{"response", response}}.dump(), out);
+  const std::string_view status = responses_status(finish_reason);
+  const Json response = responses_object(info_, std::move(items), &usage, status, reasoning_tokens);
+  emit(status == "completed"   ? "response.completed"
+       : status == "cancelled" ? "response.cancelled"
+                               : "response.incomplete",
+       Json{{"response", response}}.dump(), out);
+}
+
+void ResponsesStream::fail(const Error& error, Events& out) {
+  close(out);
+  const Json body = Json::parse(openai_error_body(error))["error"];
+  Json items = Json::array();
+  for (const std::string& item : items_) items.push_back(Json::parse(item));
+  Json response = responses_object(info_, std::move(items), nullptr, "failed", 0);
+  response["error"] = {{"code", body["code"]}, {"message", body["message"]}};
+  emit("response.failed", Json{{"response", response}}.dump(), out);
+}
+
+std::string_view responses_status(std::string_view finish_reason) {
+  if (finish_reason == "length") return "incomplete";
+  if (finish_reason == "deadline" || finish_reason == "cancelled") return finish_reason;
+  return "completed";
 }
 
 }  // namespace millrace::api

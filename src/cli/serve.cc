@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "api/grammar_service.h"
 #include "cli/loaded_model.h"
 #include "cli/model_template.h"
 #include "cli/subcommand.h"
@@ -41,7 +42,8 @@ struct ServeArguments {
   std::string kv_memory, swap_memory = "256MiB", policy = "fcfs", name, body = "32MiB";
   bool no_prefix_cache = false, log_json = false, quiet = false;
   double drain_seconds = 30;
-  std::string chat_template;
+  std::string chat_template, tool_format, reasoning_format, grammar_memory = "48MiB";
+  api::GrammarService::Options grammars;
 };
 
 void add_options(CLI::App& app, ServeArguments& a) {
@@ -55,7 +57,7 @@ void add_options(CLI::App& app, ServeArguments& a) {
       ->type_name("FILE");
   app.add_option("--api-key-file", a.app.api_key_file, "who may: one key a line")->type_name("F");
   app.add_option("--tls-cert", a.app.http.tls_certificate, "PEM file; with --tls-key")->type_name("F");
-  app.add_option("--tls-key", a.app.http.tls_key, "")->group("");
+  app.add_option("--tls-key", a.app.http.tls_key, "PEM file")->type_name("F");
   const std::string e = "Engine";
   app.add_option("--policy", a.policy,
                  "fcfs, sjf, priority, deadline, max-batch; static, dynamic, one-by-one")
@@ -101,26 +103,54 @@ void add_options(CLI::App& app, ServeArguments& a) {
       ->type_name("N")
       ->group(l);
   app.add_option("--max-n", a.engine.limits.max_n, "answers of a request (default 128)")
+      ->check(CLI::Range(1, 100000))
       ->type_name("N")
       ->group(l);
-  app.add_option("--max-logprobs", a.engine.limits.max_logprobs, "default 100")->type_name("N")->group(l);
-  app.add_option("--max-stop-strings", a.app.bounds.stop_strings, "default 16")->type_name("N")->group(l);
-  app.add_option("--max-seconds", a.app.bounds.seconds, "of a request (default: no bound)")
-      ->type_name("S")
+  app.add_option("--max-logprobs", a.engine.limits.max_logprobs, "default 100")
+      ->check(CLI::Range(0, 100000))
+      ->type_name("N")
       ->group(l);
-  app.add_option("--header-seconds", a.app.http.limits.header_seconds, "")->group("");
-  app.add_option("--body-seconds", a.app.http.limits.body_seconds, "")->group("");
-  app.add_option("--idle-seconds", a.app.http.limits.idle_seconds, "")->group("");
-  app.add_option("--write-seconds", a.app.http.limits.write_seconds, "")->group("");
-  app.add_option("--stall-seconds", a.engine.stall_seconds, "")->group("");
-  app.add_option("--drain-seconds", a.drain_seconds, "at most, on SIGTERM (default 30)")
-      ->type_name("S")
+  api::SchemaLimits& schema = a.app.bounds.schema;
+  app.add_option("--max-logit-bias", a.engine.limits.max_logit_bias, "entries (default 4096)")
+      ->check(CLI::Range(0, 10000000))
+      ->type_name("N")
       ->group(l);
-  app.add_option("--sla-ttft", a.app.level.first_token_seconds, "")->group("");
-  app.add_option("--sla-tpot", a.app.level.token_seconds, "")->group("");
-  app.add_option("--http-threads", a.app.http.threads, "")->group("");
-  app.add_option("--allow-origin", a.app.allow_origin, "")->group("");
-  app.add_flag("--log-json", a.log_json, "");
+  const auto count = [&](const char* name, size_t& target, const char* help) {
+    app.add_option(name, target, help)->type_name("N")->group(l);
+  };
+  count("--max-stop-strings", schema.max_stop_strings, "default 16");
+  count("--max-stop-bytes", schema.max_stop_bytes, "of a stop string (default 1024)");
+  count("--max-prompts", schema.max_prompts, "of a completion or embedding (default 128)");
+  count("--max-messages", schema.max_messages, "of a chat (default 10000)");
+  count("--max-tools", schema.max_tools, "default 512");
+  const auto seconds = [&](const char* name, double& target, const char* help) {
+    app.add_option(name, target, help)->check(CLI::Range(0.0, 1e9))->type_name("S")->group(l);
+  };
+  seconds("--max-seconds", a.app.bounds.seconds, "of a request (default: no bound)");
+  seconds("--header-seconds", a.app.http.limits.header_seconds,
+          "for a request's headers to come (default 10)");
+  seconds("--body-seconds", a.app.http.limits.body_seconds, "for its body (default 60)");
+  seconds("--idle-seconds", a.app.http.limits.idle_seconds, "between requests (default 75)");
+  seconds("--write-seconds", a.app.http.limits.write_seconds, "a client may take nothing (default 30)");
+  seconds("--stall-seconds", a.engine.stall_seconds, "an answer may wait for its client (default 30)");
+  seconds("--grammar-seconds", a.grammars.compiler.limits.seconds,
+          "of one grammar's compilation (default 0.9)");
+  seconds("--drain-seconds", a.drain_seconds, "at most, on SIGTERM (default 30)");
+  app.add_option("--grammar-memory", a.grammar_memory, "of one grammar's compilation (default 48MiB)")
+      ->type_name("SIZE")
+      ->group(l);
+  app.add_option("--sla-ttft", a.app.level.first_token_seconds,
+                 "for goodput: seconds to the first token (default 2)")
+      ->type_name("S");
+  app.add_option("--sla-tpot", a.app.level.token_seconds, "... and for each token after it (default 0.2)")
+      ->type_name("S");
+  app.add_option("--http-threads", a.app.http.threads, "default 2")->type_name("N");
+  app.add_option("--allow-origin", a.app.allow_origin, "Access-Control-Allow-Origin of answers")
+      ->type_name("O");
+  app.add_option("--tool-format", a.tool_format, "how the model writes tool calls (default: by its template)")
+      ->type_name("NAME");
+  app.add_option("--reasoning-format", a.reasoning_format, "... and its reasoning")->type_name("NAME");
+  app.add_flag("--log-json", a.log_json, "log as JSON lines");
   app.add_flag("--quiet", a.quiet, "no line for each request");
 }
 
@@ -137,6 +167,12 @@ void finish_options(ServeArguments& a) {
   if (a.app.http.tls_certificate.empty() != a.app.http.tls_key.empty())
     throw UsageError("--tls-cert and --tls-key belong together");
   if (a.app.http.threads < 1 || a.app.http.threads > 64) throw UsageError("--http-threads must be 1 to 64");
+  api::SchemaLimits& schema = a.app.bounds.schema;
+  schema.max_n = a.engine.limits.max_n;
+  schema.max_logprobs = a.engine.limits.max_logprobs;
+  schema.max_logit_bias = static_cast<size_t>(a.engine.limits.max_logit_bias);
+  if (a.app.bounds.max_tokens > 0) schema.max_tokens = a.app.bounds.max_tokens;
+  a.grammars.compiler.limits.memory_bytes = parse_bytes(a.grammar_memory);
   a.app.version = MILLRACE_VERSION;
 }
 
@@ -172,6 +208,10 @@ int run_serve(int argc, char** argv) {
     served.chat = open_template_source(a.chat_template.empty() ? a.model.path : a.chat_template);
   if (const std::string* source = served.chat.choose(true))
     served.format = api::detect_output_format(*source);
+  if (!a.tool_format.empty()) served.format.tools = api::parse_tool_format(a.tool_format);
+  if (!a.reasoning_format.empty()) served.format.reasoning = api::parse_reasoning_format(a.reasoning_format);
+
+  served.grammars = std::make_shared<api::GrammarService>(*served.tokenizer, served.format, a.grammars);
 
   a.engine.pool = loaded.pool;
   a.engine.isa = loaded.isa;

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "grammar/embed.h"
 #include "grammar/gbnf.h"
 #include "grammar/mask.h"
 #include "grammar/ready.h"
@@ -43,7 +44,8 @@ Grammar parse_source(const Source& source, Budget& budget) {
     case SourceKind::kRegex:
       return regex_grammar(source.text, budget);
     case SourceKind::kGbnf:
-      return gbnf_grammar(source.text, budget);
+      return source.schemas.empty() ? gbnf_grammar(source.text, budget)
+                                    : gbnf_with_schemas(source.text, source.schemas, source.json, budget);
     case SourceKind::kLark:
       return lark_grammar(source.text, budget);
     case SourceKind::kChoices:
@@ -93,8 +95,10 @@ GrammarCompiler::~GrammarCompiler() {
 }
 
 std::string GrammarCompiler::key_of(const Source& source) {
-  return fmt::format("{}:{}:{}", static_cast<int>(source.kind), static_cast<int>(source.json.whitespace),
-                     source.text);
+  std::string key = fmt::format("{}:{}:{}:{}", static_cast<int>(source.kind),
+                                static_cast<int>(source.json.whitespace), source.json.around, source.text);
+  for (const auto& [name, schema] : source.schemas) key += fmt::format("\n{}:{}", name, schema);
+  return key;
 }
 
 GrammarCompiler::Ticket GrammarCompiler::submit(Source source,

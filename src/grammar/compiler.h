@@ -36,6 +36,8 @@ struct Source {
   SourceKind kind = SourceKind::kJson;
   std::string text;
   JsonOptions json;  ///< for the JSON kinds
+  /// kGbnf: rules that the text uses but leaves open, by name, as JSON schemas.
+  std::vector<std::pair<std::string, std::string>> schemas = {};
 };
 
 struct CompileOptions {

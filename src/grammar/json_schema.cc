@@ -20,6 +20,7 @@ class Emitter {
  public:
   Emitter(ValueSets& sets, const JsonOptions& options, Budget& budget) : sets_(sets), budget_(budget) {
     g_.whitespace = options.whitespace;
+    around_ = options.around;
   }
 
   Grammar run(SetId root) {
@@ -30,7 +31,7 @@ class Emitter {
       build(set, rule);
     }
     ExprId body = g_.rule_ref(value);
-    if (g_.whitespace == Whitespace::kFlexible) {
+    if (around_ && g_.whitespace == Whitespace::kFlexible) {
       CodepointSet white(' ', ' ');
       white.add('\t', '\n');
       white.add('\r', '\r');
@@ -501,6 +502,7 @@ class Emitter {
   ValueSets& sets_;
   Budget& budget_;
   Grammar g_;
+  bool around_ = true;
   std::unordered_map<SetId, RuleId> rules_;
   std::vector<std::pair<SetId, RuleId>> todo_;
   std::unordered_map<std::string, uint32_t> strings_;

@@ -10,6 +10,7 @@ namespace millrace::grammar {
 
 struct JsonOptions {
   Whitespace whitespace = Whitespace::kFlexible;
+  bool around = true;  ///< kFlexible: white space before and after the whole value, too
 };
 
 /// Errors: kInvalidArgument (malformed or unsatisfiable schema), kUnsupported (a keyword that cannot be

@@ -10,22 +10,41 @@
 #include <thread>
 #include <unordered_map>
 
+#include "api/answer.h"
+#include "api/anthropic.h"
+#include "api/fields.h"
+#include "api/grammar_service.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/utf8.h"
-#include "server/errors.h"
-#include "server/fields.h"
 #include "server/keys.h"
 #include "server/metrics.h"
 
 namespace millrace::server {
 
+using api::ApiError;
 using nlohmann::json;
 
 namespace {
 
 using RequestPtr = std::shared_ptr<HttpRequest>;
 using ResponsePtr = std::shared_ptr<HttpResponse>;
+
+/// An error that a status says best.
+ApiError http_error(int status, const std::string& message, const std::string& param = "",
+                    const std::string& reason = "") {
+  const ErrorCode code = status == 401   ? ErrorCode::kUnauthorized
+                         : status == 404 ? ErrorCode::kNotFound
+                         : status == 503 ? ErrorCode::kUnavailable
+                         : status >= 500 ? ErrorCode::kInternal
+                                         : ErrorCode::kInvalidArgument;
+  return {code, message, param, reason, status};
+}
+
+/// Whose form errors have.
+api::Endpoint endpoint_of(const std::string& path) {
+  return path.rfind("/v1/messages", 0) == 0 ? api::Endpoint::kAnthropic : api::Endpoint::kChat;
+}
 
 /// A few threads that read requests, so that a long prompt never holds up a connection.
 class Workers {
@@ -79,7 +98,8 @@ struct App::State : std::enable_shared_from_this<App::State> {
   explicit State(AppOptions o)
       : options(std::move(o)),
         keys(options.api_key_file.empty() ? ApiKeys() : ApiKeys(options.api_key_file)),
-        workers(options.worker_threads) {
+        workers(options.worker_threads),
+        grammar_workers(options.grammar_threads) {
     std::random_device device;
     ids.seed((static_cast<uint64_t>(device()) << 32) | device());
   }
@@ -100,7 +120,7 @@ struct App::State : std::enable_shared_from_this<App::State> {
   std::unordered_map<std::string, Open> open;  // answers on their way, by id
 
   std::unique_ptr<HttpServer> http;
-  Workers workers;
+  Workers workers, grammar_workers;
 
   Headers headers(Headers more = {}) const {
     if (!options.allow_origin.empty()) more.emplace_back("Access-Control-Allow-Origin", options.allow_origin);
@@ -111,30 +131,29 @@ struct App::State : std::enable_shared_from_this<App::State> {
     r->send(status, "application/json", body.dump(-1, ' ', false, json::error_handler_t::replace), headers());
   }
 
-  void send_error(const ResponsePtr& r, const ApiError& e) const {
-    Headers more;
-    if (e.status == 503 || e.status == 429) more.emplace_back("Retry-After", "1");
-    if (e.status == 401) more.emplace_back("WWW-Authenticate", "Bearer");
-    r->send(e.status, "application/json", error_body(e.status, e.message, e.param, e.code),
-            headers(std::move(more)));
-  }
-
   const ServedModel& need_model() const {
     const ServedModel* m = model.load();
-    if (m == nullptr) throw ApiError(503, "the model is still being loaded: try again later", "", "loading");
+    if (m == nullptr)
+      throw http_error(503, "the model is still being loaded: try again later", "", "loading");
     return *m;
   }
 
   void handle(const RequestPtr& request, const ResponsePtr& response) {
+    guarded(request, response, [&] { route(request, response); });
+  }
+
+  /// Does the work; what it throws becomes the answer.
+  template <typename Work>
+  void guarded(const RequestPtr& request, const ResponsePtr& response, Work work) {
+    const api::Endpoint endpoint = endpoint_of(request->path);
     try {
-      route(request, response);
-    } catch (const ApiError& e) {
-      send_error(response, e);
+      work();
     } catch (const Error& e) {
-      send_error(response, ApiError(e));
+      send_error(*response, e, endpoint, headers());
     } catch (const std::exception& e) {
       log::error("request failed", {{"path", request->path}, {"reason", e.what()}});
-      send_error(response, ApiError(500, "the server made a mistake; its log has the reason"));
+      send_error(*response, http_error(500, "the server made a mistake; its log has the reason"), endpoint,
+                 headers());
     }
   }
 
@@ -156,46 +175,42 @@ struct App::State : std::enable_shared_from_this<App::State> {
     if (path.rfind("/v1/models/", 0) == 0)
       return get(request, [&] {
         if (path.substr(11) != need_model().id)
-          throw ApiError(404, fmt::format("The model '{}' does not exist", path.substr(11)), "model",
-                         "model_not_found");
+          throw http_error(404, fmt::format("The model '{}' does not exist", path.substr(11)), "model",
+                           "model_not_found");
         send_json(response, model_json());
       });
-    for (const char* prefix : {"/v1/chat/completions/", "/v1/completions/", "/v1/requests/"})
+    for (const char* prefix :
+         {"/v1/chat/completions/", "/v1/completions/", "/v1/responses/", "/v1/messages/", "/v1/requests/"})
       if (request->method == "DELETE" && path.rfind(prefix, 0) == 0)
         return cancel(path.substr(std::string_view(prefix).size()), tenant, response);
     using Reader = void (State::*)(const RequestPtr&, const ResponsePtr&, const std::string&);
     static const std::unordered_map<std::string, Reader> kPosts = {
-        {"/v1/chat/completions", &State::chat}, {"/v1/completions", &State::completion},
-        {"/v1/embeddings", &State::embedding},  {"/tokenize", &State::tokenize},
+        {"/v1/chat/completions", &State::completion<Chat>},
+        {"/v1/completions", &State::completion<Completion>},
+        {"/v1/responses", &State::completion<Responses>},
+        {"/v1/messages", &State::completion<Messages>},
+        {"/v1/embeddings", &State::embedding},
+        {"/tokenize", &State::tokenize},
         {"/detokenize", &State::detokenize},
     };
     const auto it = kPosts.find(path);
     if (it == kPosts.end())
-      throw ApiError(404, fmt::format("Unknown request URL: {} {}", request->method, path));
+      throw http_error(404, fmt::format("Unknown request URL: {} {}", request->method, path));
     if (request->method != "POST")
-      throw ApiError(405, fmt::format("{} is not allowed for {}: use POST", request->method, path));
-    if (draining) throw ApiError(503, "the server is shutting down and takes no new requests");
+      throw http_error(405, fmt::format("{} is not allowed for {}: use POST", request->method, path));
+    if (draining) throw http_error(503, "the server is shutting down and takes no new requests");
     const bool taken = workers.add(
         [self = shared_from_this(), request, response, tenant, reader = it->second] {
-          try {
-            ((*self).*reader)(request, response, tenant);
-          } catch (const ApiError& e) {
-            self->send_error(response, e);
-          } catch (const Error& e) {
-            self->send_error(response, ApiError(e));
-          } catch (const std::exception& e) {
-            log::error("request failed", {{"path", request->path}, {"reason", e.what()}});
-            self->send_error(response, ApiError(500, "the server made a mistake; its log has the reason"));
-          }
+          self->guarded(request, response, [&] { ((*self).*reader)(request, response, tenant); });
         },
         static_cast<size_t>(options.max_reading));
-    if (!taken) throw ApiError(503, "too many requests are being read at once: try again later");
+    if (!taken) throw http_error(503, "too many requests are being read at once: try again later");
   }
 
   template <typename Work>
   void get(const RequestPtr& request, Work work) {
     if (request->method != "GET" && request->method != "HEAD")
-      throw ApiError(405, fmt::format("{} is not allowed for {}: use GET", request->method, request->path));
+      throw http_error(405, fmt::format("{} is not allowed for {}: use GET", request->method, request->path));
     work();
   }
 
@@ -204,10 +219,10 @@ struct App::State : std::enable_shared_from_this<App::State> {
     const std::string* header = request.header("authorization");
     if (header == nullptr) header = request.header("x-api-key");
     if (header == nullptr)
-      throw ApiError(401, "You didn't provide an API key: send it as 'Authorization: Bearer KEY'", "",
-                     "invalid_api_key");
+      throw http_error(401, "You didn't provide an API key: send it as 'Authorization: Bearer KEY'", "",
+                       "invalid_api_key");
     const auto tenant = keys.tenant_of(*header);
-    if (!tenant) throw ApiError(401, "Incorrect API key provided", "", "invalid_api_key");
+    if (!tenant) throw http_error(401, "Incorrect API key provided", "", "invalid_api_key");
     return *tenant;
   }
 
@@ -215,7 +230,7 @@ struct App::State : std::enable_shared_from_this<App::State> {
     if (path == "/health") return send_json(response, {{"status", "ok"}});
     if (path == "/version") return send_json(response, {{"version", options.version}});
     if (path == "/ready") {
-      if (draining) throw ApiError(503, "the server is shutting down");
+      if (draining) throw http_error(503, "the server is shutting down");
       need_model();
       return send_json(response, {{"status", "ready"}});
     }
@@ -243,9 +258,10 @@ struct App::State : std::enable_shared_from_this<App::State> {
     c.tenant = tenant;
     c.level = options.level;
     c.goodput = &goodput;
+    c.headers = headers();
     const std::lock_guard lock(mutex);
     // Whoever knows an id may cancel it, so it is not to be guessed.
-    c.id = fmt::format("{}-{:016x}{:08x}", prefix, ids(), static_cast<uint32_t>(ids()));
+    c.id = fmt::format("{}{:016x}{:08x}", prefix, ids(), static_cast<uint32_t>(ids()));
     open[c.id] = {{}, tenant};
     c.on_end = [weak = weak_from_this(), id = c.id] {
       if (const auto self = weak.lock()) {
@@ -268,7 +284,7 @@ struct App::State : std::enable_shared_from_this<App::State> {
     } catch (const Error& e) {
       forget();
       // A full queue is the client's to wait out; a server that goes down is another matter.
-      if (e.code() == ErrorCode::kUnavailable && !draining) throw ApiError(429, e.what(), "", "queue_full");
+      if (e.code() == ErrorCode::kUnavailable && !draining) throw http_error(429, e.what(), "", "queue_full");
       throw;
     } catch (...) {
       forget();
@@ -276,20 +292,52 @@ struct App::State : std::enable_shared_from_this<App::State> {
     }
   }
 
+  // What each of the APIs calls its answers, and how it reads a body.
+  struct Chat {
+    static constexpr const char* kPrefix = "chatcmpl-";
+    static constexpr auto kParse = api::parse_chat_request;
+  };
+  struct Completion {
+    static constexpr const char* kPrefix = "cmpl-";
+    static constexpr auto kParse = api::parse_completion_request;
+  };
+  struct Responses {
+    static constexpr const char* kPrefix = "resp_";
+    static constexpr auto kParse = api::parse_responses_request;
+  };
+  struct Messages {
+    static constexpr const char* kPrefix = "msg_";
+    static constexpr auto kParse = api::parse_anthropic_request;
+  };
+
+  template <typename Api>
   void completion(const RequestPtr& request, const ResponsePtr& response, const std::string& tenant) {
-    CompletionRequest r = read_completion(request->body, need_model(), options.bounds);
-    begin_call(make_context("cmpl", tenant),
-               [&](CallContext c) { return start_completion(std::move(r), std::move(c), response); });
+    need_model();
+    api::GenerationRequest r = Api::kParse(request->body, options.bounds.schema);
+    if (!needs_grammar(r)) return start(Api::kPrefix, std::move(r), response, tenant);
+    // A grammar may take its time to compile: whoever reads requests does not wait for it.
+    const bool taken = grammar_workers.add(
+        [self = shared_from_this(), request, response, tenant,
+         r = std::make_shared<api::GenerationRequest>(std::move(r))] {
+          self->guarded(request, response,
+                        [&] { self->start(Api::kPrefix, std::move(*r), response, tenant); });
+        },
+        static_cast<size_t>(options.max_reading));
+    if (!taken) throw http_error(503, "too many grammars are being compiled: try again later");
   }
-  void chat(const RequestPtr& request, const ResponsePtr& response, const std::string& tenant) {
-    CompletionRequest r = read_chat(request->body, need_model(), options.bounds);
-    begin_call(make_context("chatcmpl", tenant),
-               [&](CallContext c) { return start_completion(std::move(r), std::move(c), response); });
+
+  void start(const char* prefix, api::GenerationRequest r, const ResponsePtr& response,
+             const std::string& tenant) {
+    PreparedRequest p = prepare(std::move(r), need_model(), options.bounds);
+    begin_call(make_context(prefix, tenant),
+               [&](CallContext c) { return start_completion(std::move(p), std::move(c), response); });
   }
+
   void embedding(const RequestPtr& request, const ResponsePtr& response, const std::string& tenant) {
-    EmbeddingRequest r = read_embedding(request->body, need_model(), options.bounds);
-    begin_call(make_context("embd", tenant),
-               [&](CallContext c) { return start_embedding(std::move(r), std::move(c), response); });
+    const ServedModel& m = need_model();
+    PreparedEmbedding p = prepare(api::parse_embedding_request(request->body, options.bounds.schema), m);
+    begin_call(make_context("embd-", tenant),
+               [&](CallContext c) { return start_embedding(std::move(p), std::move(c), response); });
   }
 
   void cancel(const std::string& id, const std::string& tenant, const ResponsePtr& response) {
@@ -301,7 +349,7 @@ struct App::State : std::enable_shared_from_this<App::State> {
       known = it != open.end() && it->second.tenant == tenant;
       if (known) call = it->second.call.lock();
     }
-    if (!known) throw ApiError(404, fmt::format("there is no request '{}' at work", id));
+    if (!known) throw http_error(404, fmt::format("there is no request '{}' at work", id));
     if (call) call->cancel();
     send_json(response, {{"id", id}, {"object", "request"}, {"deleted", true}});
   }
@@ -309,18 +357,17 @@ struct App::State : std::enable_shared_from_this<App::State> {
   // ---- tokens
 
   void tokenize(const RequestPtr& request, const ResponsePtr& response, const std::string&) {
-    const json body = parse_body(request->body);
-    Fields f(body);
+    const api::Json body = api::parse_body(request->body);
+    api::Fields f(body, "");
     const ServedModel& m = need_model();
     f.ignore({"model"});
-    const bool add_special = f.boolean("add_special_tokens", true);
-    const bool pieces = f.boolean("return_token_strs", false);
-    const json* content = f.find("prompt");
-    if (const json* other = f.find("content")) content = other;
-    f.refuse_unknown();
-    if (content == nullptr || !content->is_string())
-      throw ApiError(400, "'prompt' must be a string", "prompt");
-    const auto tokens = m.tokenizer->encode(content->get<std::string>(), {add_special, true});
+    const bool add_special = f.boolean("add_special_tokens").value_or(true);
+    const bool pieces = f.boolean("return_token_strs").value_or(false);
+    auto content = f.text("prompt");
+    if (auto other = f.text("content")) content = std::move(other);
+    f.finish();
+    if (!content) throw http_error(400, "'prompt' must be a string", "prompt", "invalid_value");
+    const auto tokens = m.tokenizer->encode(*content, {add_special, true});
     json out = {{"tokens", tokens}, {"count", tokens.size()}, {"max_model_len", m.engine->max_context()}};
     if (pieces) {
       out["token_strs"] = json::array();
@@ -331,21 +378,20 @@ struct App::State : std::enable_shared_from_this<App::State> {
   }
 
   void detokenize(const RequestPtr& request, const ResponsePtr& response, const std::string&) {
-    const json body = parse_body(request->body);
-    Fields f(body);
+    const api::Json body = api::parse_body(request->body);
+    api::Fields f(body, "");
     f.ignore({"model"});
-    const json* tokens = f.find("tokens");
-    f.refuse_unknown();
-    if (tokens == nullptr || !tokens->is_array())
-      throw ApiError(400, "'tokens' must be an array of token ids", "tokens");
+    const api::Json* tokens = f.array("tokens");
+    f.finish();
+    if (tokens == nullptr) throw http_error(400, "'tokens' is missing", "tokens", "invalid_value");
     std::vector<int32_t> ids;
     const ServedModel& m = need_model();
-    for (const json& t : *tokens) {
-      const int64_t id = t.is_number_integer() ? t.get<int64_t>() : -1;
-      if (id < 0 || id >= m.tokenizer->vocab_size())
-        throw ApiError(400, fmt::format("'tokens' must hold ids from 0 to {}", m.tokenizer->vocab_size() - 1),
-                       "tokens");
-      ids.push_back(static_cast<int32_t>(id));
+    const int32_t size = m.tokenizer->vocab_size();
+    for (const api::Json& t : *tokens) {
+      if (!t.is_number_integer() || t < 0 || t >= size)
+        throw http_error(400, fmt::format("'tokens' must hold ids from 0 to {}", size - 1), "tokens",
+                         "invalid_value");
+      ids.push_back(t.get<int32_t>());
     }
     send_json(response, {{"prompt", utf8::replace_invalid(m.tokenizer->decode(ids))}});
   }
@@ -357,7 +403,9 @@ App::App(AppOptions options) : state_(std::make_shared<State>(std::move(options)
       [state = state_.get()](std::shared_ptr<HttpRequest> request, std::shared_ptr<HttpResponse> response) {
         state->handle(request, response);
       },
-      [](int status, const std::string& sentence) { return error_body(status, sentence); });
+      [](int status, const std::string& sentence) {
+        return api::openai_error_body(http_error(status, sentence));
+      });
 }
 
 App::~App() { state_->http->stop(); }

@@ -1,27 +1,29 @@
-// A request for completions as it came, read and checked, and the answer that streams back.
+// A request on its way through the server: made ready for the engine, and the answer that streams back.
 #pragma once
 
+#include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "api/output_parser.h"
+#include "api/request.h"
 #include "engine/engine.h"
 #include "server/http.h"
-#include "text/template/chat_template.h"
 #include "text/template/template_source.h"
 #include "text/tokenizer.h"
+
+namespace millrace::api {
+class GrammarService;
+}
 
 namespace millrace::server {
 
 /// Bounds on what one request may ask for, beyond the engine's own.
 struct RequestBounds {
-  int32_t prompts = 128;  ///< in one completions or embeddings request
-  int32_t stop_strings = 16;
-  int32_t stop_string_bytes = 1024;
-  int32_t messages = 4096;
-  int32_t tools = 128;
-  int32_t max_tokens = 0;  ///< 0: what the context holds
+  api::SchemaLimits schema;
+  int32_t max_tokens = 0;  ///< of an answer; 0: what the context holds
   double seconds = 0;      ///< a request ends after this time at the latest; 0: never
 };
 
@@ -33,41 +35,35 @@ struct ServedModel {
   const text::Tokenizer* tokenizer = nullptr;
   text::TemplateSource chat;
   api::OutputFormat format;  ///< how it writes tool calls and reasoning
+  std::shared_ptr<api::GrammarService> grammars;
 };
 
-struct Prompt {
-  std::vector<int32_t> tokens;
+struct PromptTokens {
+  std::vector<engine::TokenId> tokens;
   std::string text;  ///< for echo
 };
 
-struct CompletionRequest {
-  bool chat = false;
-  bool stream = false, include_usage = false, echo = false, include_stop = false, token_ids = false;
-  std::vector<Prompt> prompts;
-  engine::SamplingParams sampling;
-  engine::GenerationParams generation;
-  std::vector<std::string> stops;
-  std::vector<api::Tool> tools;
+/// A request in the engine's terms: rendered and tokenised, its grammar compiled.
+struct PreparedRequest {
+  api::GenerationRequest request;
+  std::vector<PromptTokens> prompts;
+  api::OutputFormat format;
   bool starts_in_reasoning = false;
-  int32_t priority = 0;
-  double deadline_seconds = 0;
-  std::string cache_salt;
-  bool pin_prefix = false;
+  std::unique_ptr<engine::TokenConstraint> constraint;  ///< forked for each prompt
 };
 
-/// Reads the body of /v1/completions or /v1/chat/completions. ApiError for what is wrong.
-CompletionRequest read_completion(const std::string& body, const ServedModel& model,
-                                  const RequestBounds& bounds);
-CompletionRequest read_chat(const std::string& body, const ServedModel& model, const RequestBounds& bounds);
+/// Error (ApiError, mostly) for what cannot be done. May wait for a grammar to be compiled: see
+/// needs_grammar().
+PreparedRequest prepare(api::GenerationRequest request, const ServedModel& model,
+                        const RequestBounds& bounds);
+/// Whether prepare() compiles a grammar, which may take long.
+bool needs_grammar(const api::GenerationRequest& request);
 
-struct EmbeddingRequest {
-  std::vector<Prompt> prompts;
-  engine::Pooling pooling = engine::Pooling::kMean;
-  bool base64 = false;
-  int32_t dimensions = 0;  ///< 0: all
+struct PreparedEmbedding {
+  api::EmbeddingRequest request;
+  std::vector<PromptTokens> prompts;
 };
-EmbeddingRequest read_embedding(const std::string& body, const ServedModel& model,
-                                const RequestBounds& bounds);
+PreparedEmbedding prepare(api::EmbeddingRequest request, const ServedModel& model);
 
 /// Requests that met their service levels, for goodput.
 struct ServiceLevel {
@@ -91,13 +87,17 @@ struct CallContext {
   std::string tenant;
   ServiceLevel level;
   GoodputCounters* goodput = nullptr;
+  Headers headers;               ///< of every answer
   std::function<void()> on_end;  ///< the answer is complete or given up
 };
 
-/// Submits and begins to answer. ApiError when the engine refuses; then nothing was sent.
-std::shared_ptr<Call> start_completion(CompletionRequest request, CallContext context,
+/// Submits and begins to answer. Error when the engine refuses; then nothing was sent.
+std::shared_ptr<Call> start_completion(PreparedRequest request, CallContext context,
                                        std::shared_ptr<HttpResponse> response);
-std::shared_ptr<Call> start_embedding(EmbeddingRequest request, CallContext context,
+std::shared_ptr<Call> start_embedding(PreparedEmbedding request, CallContext context,
                                       std::shared_ptr<HttpResponse> response);
+
+/// Answers with an error as the endpoint's API has it, Retry-After and the like among the headers.
+void send_error(HttpResponse& response, const Error& error, api::Endpoint endpoint, Headers headers = {});
 
 }  // namespace millrace::server

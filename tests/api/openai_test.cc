@@ -105,6 +105,21 @@ TEST(OpenAiRequest, RefusesWrongTypesRangesAndUnknownMembers) {
   EXPECT_NE(refusal([&] { parse_completion_request(R"({"prompt": [1, -1]})"); }), "taken");
 }
 
+TEST(OpenAiRequest, BadBodiesGetOneSentence) {
+  const auto refused = [](const std::string& body) {
+    return refusal([&] { parse_completion_request(body); }) != "taken";
+  };
+  const std::string head = R"({"prompt": "a", "user": )";
+  EXPECT_FALSE(refused(head + R"("x"})"));
+  EXPECT_TRUE(refused(""));
+  EXPECT_TRUE(refused("[]"));
+  EXPECT_TRUE(refused(head + "\"\xff\"}"));
+  EXPECT_TRUE(refused(R"({"prompt": "a", "temperature": 1e999})"));
+  EXPECT_TRUE(refused(std::string(100000, '[')));
+  EXPECT_TRUE(refused(R"({"prompt": "a", "metadata": )" + std::string(65, '[') + std::string(65, ']') + "}"));
+  EXPECT_FALSE(refused(head + "\"" + std::string(1000, '[') + "\"}"));
+}
+
 TEST(OpenAiRequest, ConstraintsComeFromEveryNameTheyHave) {
   using Kind = TextConstraint::Kind;
   const std::pair<const char*, Kind> cases[] = {
