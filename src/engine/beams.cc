@@ -92,6 +92,7 @@ void Loop::advance_beams(RequestState& r) {
     s->choice = static_cast<int32_t>(next.size());
     s->computed = c.parent->computed;
     s->hashes = c.parent->hashes;
+    s->rotation = c.parent->rotation;
     s->held = c.parent->held;
     s->held.push_back(token);
     s->cumulative_logprob = c.total;

@@ -232,7 +232,8 @@ void Loop::start_sequence(RequestState& r) {
     const auto length = static_cast<int32_t>(s->tokens.size());
     s->stop_at = (length - 1) / options_.block_size * options_.block_size;
   }
-  blocks_.extend_hashes(r.root_hash, s->tokens, s->hashes);
+  s->rotation = rotation_of(s->tokens.size());
+  extend_hashes(*s);
   const auto at = std::upper_bound(waiting_.begin(), waiting_.end(), r.rank,
                                    [](double rank, const Sequence* w) { return rank < w->request->rank; });
   waiting_.insert(at, s.get());

@@ -70,6 +70,9 @@ class Loop {
   void take_rows(const StepEntry& entry);
   void fork_answers(Sequence& first);
   void sample();
+  int32_t rotation_of(size_t tokens) const;
+  void extend_hashes(Sequence& s);
+  void restart_rotation();
   void pick(size_t job, SampleScratch& scratch);
   void accept(Sequence& s, Picked picked);
   bool ends(Sequence& s, TokenId token, Event& finish);

@@ -75,8 +75,9 @@ void Runner::forward(std::span<StepEntry> entries, bool hidden) {
       for (int32_t i = entry.all_rows ? 0 : entry.tokens - 1; i < entry.tokens; ++i)
         output_rows_.push_back(begin + i);
     for (size_t g = 0; g < groups; ++g) tables_[e * groups + g] = s.table.blocks[g];
-    sequences_.push_back(
-        {begin, entry.tokens, s.computed + entry.tokens, std::span(tables_).subspan(e * groups, groups)});
+    sequences_.push_back({begin, entry.tokens, s.computed + entry.tokens,
+                          std::span(tables_).subspan(e * groups, groups),
+                          static_cast<int32_t>(s.tokens.size())});
   }
   const models::ModelInfo& info = model_->info();
   output_width_ = hidden ? info.hidden_size : info.vocab_size;

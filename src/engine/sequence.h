@@ -33,7 +33,8 @@ struct Sequence {
   BlockTable table;
   std::vector<uint64_t> hashes;  ///< of whole blocks
   SwappedBlocks swapped;
-  int32_t stop_at = 0;  ///< models with states: border at which a chunk ends and a checkpoint is made
+  int32_t rotation = 0;  ///< which of the model's rotations the cached keys have (Loop::rotation_of)
+  int32_t stop_at = 0;   ///< models with states: border at which a chunk ends and a checkpoint is made
 
   std::optional<SamplerChain> sampler;
   std::unique_ptr<TokenConstraint> constraint;

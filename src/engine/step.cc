@@ -153,7 +153,7 @@ void Loop::commit(const StepEntry& e) {
   s.computed += e.tokens;
   const RequestState& r = *s.request;
   if (r.request.use_prefix_cache) {
-    blocks_.extend_hashes(r.root_hash, s.tokens, s.hashes);
+    extend_hashes(s);
     blocks_.commit(s.table, s.tokens, s.hashes, s.computed);
     // States can be found again where the prompt's last whole block ends, and at every sixteenth block.
     const bool border = s.computed == s.stop_at || s.computed % (16 * options_.block_size) == 0;
@@ -232,6 +232,7 @@ void Loop::fork_answers(Sequence& first) {
     s->tokens = first.tokens;
     s->computed = first.computed;
     s->hashes = first.hashes;
+    s->rotation = first.rotation;
     blocks_.fork(first.table, s->table);
     s->sampler.emplace(first.sampler->fork(static_cast<uint64_t>(i) + 1));
     if (first.constraint) s->constraint = first.constraint->fork();
@@ -285,6 +286,33 @@ void Loop::sample() {
     }
   }
   for (RequestState* r : beams) advance_beams(*r);
+  if (info_.rope_switch > 0 && !info_.rope_by_length) restart_rotation();
+}
+
+/// 0 for a text as short as the model's first rotation reaches; keys of different rotations are never shared.
+int32_t Loop::rotation_of(size_t tokens) const {
+  if (info_.rope_switch == 0 || tokens <= static_cast<size_t>(info_.rope_switch)) return 0;
+  return info_.rope_by_length ? static_cast<int32_t>(tokens) : 1;
+}
+
+void Loop::extend_hashes(Sequence& s) {
+  constexpr uint64_t kApart = 0x9e3779b97f4a7c15ULL;
+  blocks_.extend_hashes(s.request->root_hash + static_cast<uint64_t>(s.rotation) * kApart, s.tokens,
+                        s.hashes);
+}
+
+/// An answer that has grown beyond the first rotation is computed again from its first token with the other
+/// one, as the modelling code does: its keys would be of two kinds otherwise.
+void Loop::restart_rotation() {
+  std::vector<Sequence*> grown;
+  for (Sequence* s : running_)
+    if (s->rotation != rotation_of(s->tokens.size())) grown.push_back(s);
+  for (Sequence* s : grown) {
+    preempt(*s, false);
+    s->rotation = rotation_of(s->tokens.size());
+    s->hashes.clear();
+    extend_hashes(*s);
+  }
 }
 
 void Loop::pick(size_t index, SampleScratch& scratch) {

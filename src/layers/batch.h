@@ -17,6 +17,9 @@ struct BatchSequence {
   /// block_size) of the sequence, or -1 where a window has let it go. For a recurrent group the table has one
   /// entry, the state's slot.
   std::span<const std::span<const int32_t>> block_tables;
+  /// Tokens known so far, those of later chunks included: rotations that depend on the text's length go by
+  /// it, so that a prompt in chunks rotates as one at once. 0: context_length.
+  int32_t text_length = 0;
 };
 
 struct Batch {

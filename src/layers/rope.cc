@@ -12,7 +12,8 @@ ops::RopeTable Rope::table(const Step& step) const {
   if (original_context == 0 || (!long_frequencies && dynamic_factor <= 0)) return base;
   const int64_t half = dim / 2;
   for (const BatchSequence& s : step.batch().sequences) {
-    if (s.context_length <= original_context) continue;
+    const int32_t text = std::max(s.context_length, s.text_length);
+    if (text <= original_context) continue;
     const auto positions = step.batch().positions.subspan(static_cast<size_t>(s.query_begin),
                                                           static_cast<size_t>(s.query_length));
     ops::RopeTable own;
@@ -20,7 +21,7 @@ ops::RopeTable Rope::table(const Step& step) const {
       own = ops::make_rope_table(context, *long_frequencies, positions);
     } else {
       // Dynamic NTK: the base grows with the length reached (transformers' _compute_dynamic_ntk_parameters).
-      const double length = s.context_length, original = original_context;
+      const double length = text, original = original_context;
       const double grown = dynamic_factor * length / original - (dynamic_factor - 1);
       own = ops::make_rope_table(context, ops::rope_ntk(dim, dynamic_base, grown), positions);
     }

@@ -11,7 +11,7 @@
 namespace millrace::layers {
 
 /// Rotary parameters of a set of layers. Scalings that depend on the length (dynamic NTK, LongRoPE) choose
-/// per sequence, by its context length in this step, so that a batch mixes short and long ones.
+/// per sequence, by the length of its text as known in this step, so that a batch mixes short and long ones.
 struct Rope {
   ops::RopeLayout layout = ops::RopeLayout::kHalf;
   int32_t dim = 0;  ///< rotated values of each head (partial rotary: fewer than head_dim)

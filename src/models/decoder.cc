@@ -115,6 +115,11 @@ class Decoder final : public Model {
     info_.vocab_size = spec.vocab_size;
     info_.context_length = spec.context_length;
     info_.fixed_context = spec.learned_positions;
+    for (const layers::Rope& rope : spec.ropes) {
+      if (!rope.long_frequencies && rope.dynamic_factor <= 0) continue;
+      info_.rope_switch = rope.original_context;
+      info_.rope_by_length = rope.dynamic_factor > 0;
+    }
     info_.hidden_size = spec.hidden_size;
     info_.num_layers = static_cast<int32_t>(blocks.size());
     info_.num_parameters = weights.parameters();

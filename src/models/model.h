@@ -27,6 +27,10 @@ struct ModelInfo {
   int32_t context_length = 0;  ///< longest context the model was made for (0: not bounded)
   bool fixed_context =
       false;  ///< a table of positions ends there; otherwise it is what the model was trained for
+  /// Texts of more tokens than this rotate otherwise from their first token on (LongRoPE, dynamic NTK), so
+  /// that shorter ones share no cache with them; 0: none do.
+  int32_t rope_switch = 0;
+  bool rope_by_length = false;  ///< ... each length in its own way (dynamic NTK)
   int32_t hidden_size = 0;
   int32_t num_layers = 0;
   uint64_t num_parameters = 0;

@@ -1,5 +1,6 @@
 #include "models/sequence_runner.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "core/checked.h"
@@ -36,6 +37,7 @@ SequenceRunner::SequenceRunner(Model& model, ThreadPool& pool, IsaLevel isa, lay
 
 void SequenceRunner::reset() {
   length_ = 0;
+  history_.clear();
   for (size_t g = 0; g < cache_.layout().groups.size(); ++g)
     if (cache_.layout().groups[g].spec.kind == layers::CacheSpec::Kind::kRecurrent)
       cache_.zero_block(static_cast<int>(g), 0);
@@ -51,6 +53,19 @@ const float* SequenceRunner::append(std::span<const int32_t> tokens, const Logit
   for (const int32_t id : tokens)
     require(id >= 0 && id < vocab, ErrorCode::kInvalidArgument, "token id {} is outside the vocabulary of {}",
             id, vocab);
+  const int32_t old_length = length_, grown = length_ + static_cast<int32_t>(tokens.size());
+  std::vector<int32_t> again;
+  const int32_t border = model_.info().rope_switch;
+  if (border > 0) {
+    again = history_;
+    again.insert(again.end(), tokens.begin(), tokens.end());
+    if (length_ > 0 && length_ <= border && grown > border && !model_.info().rope_by_length) {
+      // Beyond the border the whole text rotates otherwise: the keys so far are of no use.
+      reset();
+      tokens = again;
+    }
+    history_ = again;
+  }
   const ops::Context context{pool_, kernels::table(isa_), arena_, profiler};
   std::vector<std::span<const int32_t>> tables(tables_.begin(), tables_.end());
   const auto total = static_cast<int32_t>(tokens.size());
@@ -65,7 +80,7 @@ const float* SequenceRunner::append(std::span<const int32_t> tokens, const Logit
     } else if (last) {
       wanted = {rows - 1};
     }
-    const layers::BatchSequence sequence{0, rows, length_ + rows, tables};
+    const layers::BatchSequence sequence{0, rows, length_ + rows, tables, length_ + total - begin};
     const layers::Batch batch{tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(rows)),
                               positions,
                               {&sequence, 1},
@@ -73,7 +88,10 @@ const float* SequenceRunner::append(std::span<const int32_t> tokens, const Logit
     logits_.resize(std::max<size_t>(1, wanted.size()) * static_cast<size_t>(vocab));
     arena_.reset();
     model_.forward(context, batch, cache_, {wanted.empty() ? nullptr : logits_.data(), nullptr});
-    if (all_logits) (*all_logits)(length_, rows, logits_.data());
+    // Rows computed again have been shown before.
+    const int32_t shown = std::clamp(old_length - length_, 0, rows);
+    if (all_logits && shown < rows)
+      (*all_logits)(length_ + shown, rows - shown, logits_.data() + int64_t{shown} * vocab);
     length_ += rows;
   }
   return logits_.data() + logits_.size() - static_cast<size_t>(vocab);

@@ -40,6 +40,7 @@ class SequenceRunner {
   Arena arena_;
   int32_t max_tokens_;
   int32_t length_ = 0;
+  std::vector<int32_t> history_;  ///< of models whose rotation depends on the length
 };
 
 }  // namespace millrace::models
