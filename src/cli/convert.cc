@@ -114,6 +114,7 @@ int convert(int argc, char** argv) {
   if (!result.left_out.empty())
     fmt::print(stderr, "{} tensors have no place in GGUF and were left out, '{}' first\n",
                result.left_out.size(), result.left_out[0]);
+  if (!result.note.empty()) fmt::print(stderr, "{}\n", result.note);
   fmt::print(stderr, "{}: {} tensors, {} in {:.1f} s\n", path, result.tensors, human_bytes(result.file_bytes),
              seconds);
   return 0;

@@ -79,10 +79,14 @@ ops::Activation read_activation(const Config& config, ops::Activation fallback);
 /// Which layers look at a window only: config.json's layer_types, or every layer but each `period`-th.
 std::vector<bool> local_layers(const Config& config, size_t num_layers, int32_t period);
 
+/// Whether YaRN's ramp begins and ends at whole dimensions, where the file does not say ("truncate").
+enum class YarnRamp : uint8_t { kWhole, kExact };
+
 /// Rotary parameters from the usual keys: base, scaling of every published kind, partial factor. `part` names
 /// a nested set in config.json ("full_attention"); `base_key` another key of the base.
 layers::Rope read_rope(const Config& config, Weights& weights, int32_t head_dim, ops::RopeLayout layout,
-                       const std::string& part = "", Key base_key = {"rope.freq_base", "rope_theta"});
+                       const std::string& part = "", Key base_key = {"rope.freq_base", "rope_theta"},
+                       YarnRamp ramp = YarnRamp::kWhole);
 
 /// Reads all weights and returns the model.
 std::unique_ptr<Model> make_decoder(const Config& config, Weights& weights, DecoderSpec spec);

@@ -107,7 +107,8 @@ const NameTable& names() {
       {"blk.{}.attn_kv_a_norm", "model.layers.{}.self_attn.kv_a_layernorm"},
       {"blk.{}.attn_kv_b", "model.layers.{}.self_attn.kv_b_proj"},
       {"blk.{}.ffn_gate_inp", "model.layers.{}.mlp.gate"},
-      {"blk.{}.exp_probs_b", "model.layers.{}.mlp.gate.e_score_correction_bias"},
+      {"blk.{}.exp_probs_b", "model.layers.{}.mlp.gate.e_score_correction_bias", Transform::kNone,
+       "blk.{}.exp_probs_b.bias"},
       {"blk.{}.ffn_gate_exps", "model.layers.{}.mlp.experts.{}.gate_proj"},
       {"blk.{}.ffn_up_exps", "model.layers.{}.mlp.experts.{}.up_proj"},
       {"blk.{}.ffn_down_exps", "model.layers.{}.mlp.experts.{}.down_proj"},
@@ -134,7 +135,9 @@ ExpertSpec read_deepseek_experts(const Config& config, bool third) {
     e.normalize_epsilon = 1e-20f;
     e.selection_bias = true;
   }
-  const bool grouped = third || config.text({nullptr, "topk_method"}) == "group_limited_greedy";
+  // GGUF has a number of groups only where they count.
+  const bool grouped =
+      third || config.gguf() || config.text({nullptr, "topk_method"}) == "group_limited_greedy";
   if (grouped) {
     e.num_groups = config.find_integer({"expert_group_count", "n_group"}, 1, e.num_experts).value_or(1);
     e.top_groups = config.find_integer({"expert_group_used_count", "topk_group"}, 1, e.num_groups)
@@ -150,7 +153,7 @@ std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOpt
                             ThreadPool& pool) {
   const Config config(checkpoint);
   Weights weights(checkpoint, names(), options, pool);
-  const bool third = config.gguf() ? weights.has_plain("blk.{}.exp_probs_b.bias", 3) ||
+  const bool third = config.gguf() ? weights.has_plain("blk.{}.exp_probs_b", 3) ||
                                          config.find_integer({"expert_gating_func", nullptr}).value_or(1) == 2
                                    : config.architecture() == "DeepseekV3ForCausalLM";
   DecoderSpec spec = read_common(config, weights);

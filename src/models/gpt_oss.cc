@@ -120,7 +120,7 @@ std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOpt
   static const NameTable names = llama_names().with({
       {"blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm", Transform::kNone,
        "blk.{}.post_attention_norm"},
-      {"blk.{}.attn_sinks", "model.layers.{}.self_attn.sinks"},
+      {"blk.{}.attn_sinks", "model.layers.{}.self_attn.sinks", Transform::kNone, "blk.{}.attn_sinks.weight"},
       {"blk.{}.ffn_gate_inp", "model.layers.{}.mlp.router"},
       {"blk.{}.ffn_gate_up_exps", "model.layers.{}.mlp.experts.gate_up_proj"},
       {"blk.{}.ffn_down_exps", "model.layers.{}.mlp.experts.down_proj"},
@@ -128,7 +128,9 @@ std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOpt
   const Config config(checkpoint);
   Weights weights(checkpoint, names, options, pool);
   DecoderSpec spec = read_common(config, weights);
-  spec.ropes = {read_rope(config, weights, spec.blocks[0].key_dim, ops::RopeLayout::kHalf)};
+  // The bounds of YaRN's ramp are not rounded here, for which GGUF has no key.
+  spec.ropes = {read_rope(config, weights, spec.blocks[0].key_dim, ops::RopeLayout::kHalf, "",
+                          {"rope.freq_base", "rope_theta"}, YarnRamp::kExact)};
   const Key width =
       config.gguf() ? Key{"expert_feed_forward_length", nullptr} : Key{nullptr, "intermediate_size"};
   const ExpertSpec experts = read_experts(config, {"expert_count", "num_local_experts"},

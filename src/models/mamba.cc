@@ -1,6 +1,4 @@
 // Mamba, Mamba-2, and Jamba (Mamba with an attention layer in every few, and experts in every second).
-#include <cmath>
-
 #include "layers/state_space.h"
 #include "models/decoder.h"
 #include "models/experts.h"
@@ -14,23 +12,18 @@ struct MambaSpec {
   float epsilon;
 };
 
-/// A [inner, state] as the scan wants it: -exp(A_log) in Hugging Face, that already in GGUF, transposed in
-/// both.
-std::vector<float> transposed_a(Weights& weights, const MambaSpec& s, bool gguf, int layer) {
+/// A [inner, state] transposed, as the scan wants it.
+std::vector<float> transposed_a(Weights& weights, const MambaSpec& s, int layer) {
   const auto stored =
       weights.values("blk.{}.ssm_a", "", int64_t{s.inner} * s.state, Weights::Need::kRequired, layer);
   std::vector<float> a(stored.size());
-  for (int64_t c = 0; c < s.inner; ++c) {
-    for (int64_t n = 0; n < s.state; ++n) {
-      const float v = stored[static_cast<size_t>(c * s.state + n)];
-      a[static_cast<size_t>(n * s.inner + c)] = gguf ? v : -std::exp(v);
-    }
-  }
+  for (int64_t c = 0; c < s.inner; ++c)
+    for (int64_t n = 0; n < s.state; ++n)
+      a[static_cast<size_t>(n * s.inner + c)] = stored[static_cast<size_t>(c * s.state + n)];
   return a;
 }
 
-std::unique_ptr<layers::Mixer> make_mamba(Weights& weights, const MambaSpec& s, int64_t hidden, bool gguf,
-                                          int layer) {
+std::unique_ptr<layers::Mixer> make_mamba(Weights& weights, const MambaSpec& s, int64_t hidden, int layer) {
   const auto need = Weights::Need::kRequired;
   auto m = std::make_unique<layers::Mamba>();
   m->inner = s.inner;
@@ -49,7 +42,7 @@ std::unique_ptr<layers::Mixer> make_mamba(Weights& weights, const MambaSpec& s, 
   }
   m->dt_bias = weights.values("blk.{}.ssm_dt", ".bias", s.inner, need, layer);
   m->dt = weights.linear_without_bias("blk.{}.ssm_dt", s.inner, s.rank, layer);
-  m->a = transposed_a(weights, s, gguf, layer);
+  m->a = transposed_a(weights, s, layer);
   m->d = weights.values("blk.{}.ssm_d", "", s.inner, need, layer);
   m->output = weights.linear("blk.{}.ssm_out", hidden, s.inner, layer);
   return m;
@@ -97,7 +90,7 @@ const NameTable& mamba_names() {
       {"blk.{}.ssm_x", "backbone.layers.{}.mixer.x_proj"},
       {"blk.{}.ssm_dt", "backbone.layers.{}.mixer.dt_proj"},
       {"blk.{}.ssm_dt_bias", "backbone.layers.{}.mixer.dt_bias", Transform::kNone, "blk.{}.ssm_dt.bias"},
-      {"blk.{}.ssm_a", "backbone.layers.{}.mixer.A_log"},
+      {"blk.{}.ssm_a", "backbone.layers.{}.mixer.A_log", Transform::kNegateExp},
       {"blk.{}.ssm_d", "backbone.layers.{}.mixer.D"},
       {"blk.{}.ssm_norm", "backbone.layers.{}.mixer.norm"},
       {"blk.{}.ssm_out", "backbone.layers.{}.mixer.out_proj"},
@@ -112,10 +105,9 @@ std::unique_ptr<Model> load_mamba(const loaders::Checkpoint& checkpoint, const L
   DecoderSpec spec = read_stack(config, weights);
   const MambaSpec mamba = read_mamba(config, spec.hidden_size, "");
   const int64_t hidden = spec.hidden_size;
-  const bool gguf = config.gguf();
   for (BlockSpec& b : spec.blocks)
     b.make_mixer = [=](Weights& w, int layer, const layers::Rope*, const ops::RopeTable*) {
-      return make_mamba(w, mamba, hidden, gguf, layer);
+      return make_mamba(w, mamba, hidden, layer);
     };
   return make_decoder(config, weights, std::move(spec));
 }
@@ -126,7 +118,6 @@ std::unique_ptr<Model> load_mamba2(const loaders::Checkpoint& checkpoint, const 
   Weights weights(checkpoint, mamba_names(), options, pool);
   DecoderSpec spec = read_stack(config, weights);
   const int64_t hidden = spec.hidden_size;
-  const bool gguf = config.gguf();
   const int32_t inner =
       config.find_integer({"ssm.inner_size", nullptr}, 1)
           .value_or(spec.hidden_size * config.find_integer({nullptr, "expand"}, 1).value_or(2));
@@ -155,8 +146,6 @@ std::unique_ptr<Model> load_mamba2(const loaders::Checkpoint& checkpoint, const 
       m->conv_bias = w.values("blk.{}.ssm_conv1d", ".bias", channels, Weights::Need::kOptional, layer);
       m->dt_bias = w.values("blk.{}.ssm_dt_bias", "", shape.heads, need, layer);
       m->a = w.values("blk.{}.ssm_a", "", shape.heads, need, layer);
-      if (!gguf)
-        for (float& a : m->a) a = -std::exp(a);
       m->d = w.values("blk.{}.ssm_d", "", shape.heads, need, layer);
       if (limits.size() == 2) {
         m->dt_low = limits[0];
@@ -191,7 +180,7 @@ std::unique_ptr<Model> load_jamba(const loaders::Checkpoint& checkpoint, const L
       {"blk.{}.ssm_dt_norm", "model.layers.{}.mamba.dt_layernorm"},
       {"blk.{}.ssm_b_norm", "model.layers.{}.mamba.b_layernorm"},
       {"blk.{}.ssm_c_norm", "model.layers.{}.mamba.c_layernorm"},
-      {"blk.{}.ssm_a", "model.layers.{}.mamba.A_log"},
+      {"blk.{}.ssm_a", "model.layers.{}.mamba.A_log", Transform::kNegateExp},
       {"blk.{}.ssm_d", "model.layers.{}.mamba.D"},
       {"blk.{}.ssm_out", "model.layers.{}.mamba.out_proj"},
   });
@@ -213,7 +202,7 @@ std::unique_ptr<Model> load_jamba(const loaders::Checkpoint& checkpoint, const L
         gguf ? weights.has("blk.{}.attn_q", static_cast<int>(i)) : static_cast<int32_t>(i) % period == offset;
     if (!attends)
       b.make_mixer = [=](Weights& w, int layer, const layers::Rope*, const ops::RopeTable*) {
-        return make_mamba(w, mamba, hidden, gguf, layer);
+        return make_mamba(w, mamba, hidden, layer);
       };
     if (!weights.has("blk.{}.ffn_gate_inp", static_cast<int>(i))) continue;
     const ExpertSpec experts =

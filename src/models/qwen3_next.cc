@@ -1,7 +1,5 @@
 // Qwen3-Next: three Gated DeltaNet layers to one of gated attention with partial rotation; experts with a
 // gated shared one; norm weights stored around one.
-#include <cmath>
-
 #include "layers/state_space.h"
 #include "models/decoder.h"
 #include "models/experts.h"
@@ -32,19 +30,24 @@ std::vector<int64_t> ba_order(const ops::DeltaRuleShape& s) {
 }
 
 std::unique_ptr<layers::Mixer> make_delta(Weights& weights, const ops::DeltaRuleShape& s, int32_t kernel,
-                                          float epsilon, int64_t hidden, bool gguf, int layer) {
+                                          float epsilon, int64_t hidden, int layer) {
   const auto need = Weights::Need::kRequired;
   auto m = std::make_unique<layers::GatedDeltaNet>();
   m->shape = s;
   m->kernel = kernel;
-  m->input = weights.linear_in_order("blk.{}.ssm_in", qkvz_order(s), hidden, layer);
+  const int64_t values = int64_t{s.value_heads} * s.value_dim;
+  // Newer GGUF files have q, k, v in order already, and the gate apart.
+  if (weights.has("blk.{}.attn_qkv", layer))
+    m->input = weights.linear(
+        {{"blk.{}.attn_qkv", 2 * int64_t{s.key_heads} * s.key_dim + values}, {"blk.{}.attn_gate", values}},
+        hidden, layer);
+  else
+    m->input = weights.linear_in_order("blk.{}.ssm_in", qkvz_order(s), hidden, layer);
   m->beta_and_decay = weights.linear_in_order("blk.{}.ssm_ba", ba_order(s), hidden, layer);
   const int64_t channels = 2 * int64_t{s.key_heads} * s.key_dim + int64_t{s.value_heads} * s.value_dim;
   m->conv_weight = weights.values("blk.{}.ssm_conv1d", ".weight", channels * kernel, need, layer);
   m->dt_bias = weights.values("blk.{}.ssm_dt", "", s.value_heads, need, layer);
   m->a = weights.values("blk.{}.ssm_a", "", s.value_heads, need, layer);
-  if (!gguf)
-    for (float& a : m->a) a = -std::exp(a);
   m->norm_weight = weights.values("blk.{}.ssm_norm", ".weight", s.value_dim, need, layer);
   m->norm_epsilon = epsilon;
   m->output = weights.linear("blk.{}.ssm_out", hidden, int64_t{s.value_heads} * s.value_dim, layer);
@@ -63,7 +66,7 @@ const NameTable& names() {
       {"blk.{}.ssm_ba", "model.layers.{}.linear_attn.in_proj_ba"},
       {"blk.{}.ssm_conv1d", "model.layers.{}.linear_attn.conv1d"},
       {"blk.{}.ssm_dt", "model.layers.{}.linear_attn.dt_bias", Transform::kNone, "blk.{}.ssm_dt.bias"},
-      {"blk.{}.ssm_a", "model.layers.{}.linear_attn.A_log"},
+      {"blk.{}.ssm_a", "model.layers.{}.linear_attn.A_log", Transform::kNegateExp},
       {"blk.{}.ssm_norm", "model.layers.{}.linear_attn.norm"},
       {"blk.{}.ssm_out", "model.layers.{}.linear_attn.out_proj"},
       {"blk.{}.ffn_gate_inp", "model.layers.{}.mlp.gate"},
@@ -102,14 +105,15 @@ std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOpt
   const std::vector<std::string> types = config.texts({nullptr, "layer_types"});
   const int64_t hidden = spec.hidden_size;
   const float epsilon = spec.norm_epsilon;
-  const bool gguf = config.gguf();
+  const int32_t interval =
+      config.find_integer({"full_attention_interval", "full_attention_interval"}, 1).value_or(4);
   for (size_t i = 0; i < spec.blocks.size(); ++i) {
     BlockSpec& b = spec.blocks[i];
-    const bool linear =
-        types.size() == spec.blocks.size() ? types[i] == "linear_attention" : (i + 1) % 4 != 0;
+    const bool linear = types.size() == spec.blocks.size() ? types[i] == "linear_attention"
+                                                           : static_cast<int32_t>(i + 1) % interval != 0;
     if (linear) {
       b.make_mixer = [=](Weights& w, int layer, const layers::Rope*, const ops::RopeTable*) {
-        return make_delta(w, delta, kernel, epsilon, hidden, gguf, layer);
+        return make_delta(w, delta, kernel, epsilon, hidden, layer);
       };
     } else {
       b.gated_attention = true;

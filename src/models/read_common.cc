@@ -50,7 +50,7 @@ DecoderSpec read_common(const Config& config, const Weights& weights) {
     }
   }
   const auto heads = per_layer(config, kHeads, num_layers, 1, 1 << 16);
-  const auto kv_heads = config.has(kKvHeads) ? per_layer(config, kKvHeads, num_layers, 1, 1 << 16) : heads;
+  const auto kv_heads = config.has(kKvHeads) ? per_layer(config, kKvHeads, num_layers, 0, 1 << 16) : heads;
   const auto ffn = config.has(kFfn) ? per_layer(config, kFfn, num_layers, 0, 1 << 24)
                                     : std::vector<int32_t>(static_cast<size_t>(num_layers), 0);
   const int32_t key_dim = config.find_integer(kKeyDim, 1, 1 << 14).value_or(0);
@@ -58,7 +58,7 @@ DecoderSpec read_common(const Config& config, const Weights& weights) {
     BlockSpec b;
     const auto i = static_cast<size_t>(layer);
     b.num_heads = heads[i];
-    b.num_kv_heads = kv_heads[i];
+    b.num_kv_heads = kv_heads[i] ? kv_heads[i] : heads[i];  // 0: a layer that does not attend
     if (b.num_heads % b.num_kv_heads != 0)
       config.refuse(kKvHeads,
                     fmt::format("is {}: expected a divisor of the {} heads", b.num_kv_heads, b.num_heads));
@@ -150,7 +150,8 @@ class HfRope {
   std::vector<std::string> prefixes_;
 };
 
-void read_hf_scaling(const Config& config, const std::string& part, double base, layers::Rope& rope) {
+void read_hf_scaling(const Config& config, const std::string& part, double base, YarnRamp ramp,
+                     layers::Rope& rope) {
   const HfRope hf(config, part);
   std::string type = hf.text("rope_type");
   if (type.empty()) type = hf.text("type");
@@ -177,7 +178,7 @@ void read_hf_scaling(const Config& config, const std::string& part, double base,
     y.attention_factor = hf.number("attention_factor").value_or(0);
     y.mscale = hf.number("mscale").value_or(0);
     y.mscale_all_dim = hf.number("mscale_all_dim").value_or(0);
-    y.truncate = hf.flag("truncate", true);
+    y.truncate = hf.flag("truncate", ramp == YarnRamp::kWhole);
     rope.frequencies = ops::rope_yarn(rope.dim, base, y);
   } else if (type == "llama3") {
     ops::Llama3Parameters l;
@@ -208,7 +209,8 @@ void read_hf_scaling(const Config& config, const std::string& part, double base,
   }
 }
 
-void read_gguf_scaling(const Config& config, Weights& weights, double base, layers::Rope& rope) {
+void read_gguf_scaling(const Config& config, Weights& weights, double base, YarnRamp ramp,
+                       layers::Rope& rope) {
   const std::string type = config.text({"rope.scaling.type", nullptr}, "none");
   const double factor = config.find_number({"rope.scaling.factor", nullptr})
                             .value_or(config.find_number({"rope.scale_linear", nullptr}).value_or(1.0f));
@@ -241,7 +243,10 @@ void read_gguf_scaling(const Config& config, Weights& weights, double base, laye
     y.original_context = original;
     y.beta_fast = config.find_number({"rope.scaling.yarn_beta_fast", nullptr}).value_or(32);
     y.beta_slow = config.find_number({"rope.scaling.yarn_beta_slow", nullptr}).value_or(1);
+    y.truncate = ramp == YarnRamp::kWhole;
     if (attention_factor > 0) y.attention_factor = attention_factor * (0.1 * std::log(factor) + 1);
+    // DeepSeek sharpens the softmax instead of stretching what is rotated.
+    if (config.has({"rope.scaling.yarn_log_multiplier", nullptr})) y.attention_factor = 1;
     rope.frequencies = ops::rope_yarn(rope.dim, base, y);
   } else if (type == "none" || type.empty() || factor <= 1) {
     rope.frequencies = ops::rope_default(rope.dim, base);
@@ -255,7 +260,7 @@ void read_gguf_scaling(const Config& config, Weights& weights, double base, laye
 }  // namespace
 
 layers::Rope read_rope(const Config& config, Weights& weights, int32_t head_dim, ops::RopeLayout layout,
-                       const std::string& part, Key base_key) {
+                       const std::string& part, Key base_key, YarnRamp ramp) {
   layers::Rope rope;
   rope.layout = layout;
   double base = config.find_number(base_key).value_or(0);
@@ -279,9 +284,9 @@ layers::Rope read_rope(const Config& config, Weights& weights, int32_t head_dim,
           config.name_of(base_key), base);
   if (rope.dim == 0) return rope;
   if (config.gguf())
-    read_gguf_scaling(config, weights, base, rope);
+    read_gguf_scaling(config, weights, base, ramp, rope);
   else
-    read_hf_scaling(config, part, base, rope);
+    read_hf_scaling(config, part, base, ramp, rope);
   return rope;
 }
 

@@ -318,11 +318,9 @@ std::vector<float> Weights::matrix_values(std::string_view name, int64_t rows, i
   require(entry.shape.elements() == rows * cols, ErrorCode::kInvalidFile,
           "{}: tensor '{}' has shape {}: expected [{}, {}]", checkpoint_.path.string(), entry.name,
           entry.shape.to_string(), rows, cols);
-  const auto& traits = quant::traits(entry.dtype);
-  require(traits.decode != nullptr, ErrorCode::kInvalidFile, "{}: tensor '{}' has type {}: expected numbers",
-          checkpoint_.path.string(), entry.name, dtype_name(entry.dtype));
   std::vector<float> out(static_cast<size_t>(rows * cols));
-  traits.decode(entry.data, out.data(), rows * cols);
+  const loaders::RowReader reader(checkpoint_, entry);
+  reader.read(0, reader.rows(), out.data());
   if (entry.dtype != DType::kF32) all_float_ = false;
   advance(entry.bytes);
   return out;
@@ -369,11 +367,9 @@ std::vector<float> Weights::values(std::string_view name, std::string_view suffi
   require(tensor.shape.elements() == count, ErrorCode::kInvalidFile,
           "{}: tensor '{}' has shape {}: expected {} values", checkpoint_.path.string(), tensor.name,
           tensor.shape.to_string(), count);
-  const auto& traits = quant::traits(tensor.dtype);
-  require(traits.decode != nullptr, ErrorCode::kInvalidFile, "{}: tensor '{}' has type {}: expected numbers",
-          checkpoint_.path.string(), tensor.name, dtype_name(tensor.dtype));
   std::vector<float> out(static_cast<size_t>(count));
-  traits.decode(tensor.data, out.data(), count);
+  const loaders::RowReader reader(checkpoint_, tensor);
+  reader.read(0, reader.rows(), out.data());
   const NameRule* rule = checkpoint_.format == loaders::Format::kHuggingFace ? names_.find(name) : nullptr;
   if (rule && rule->transform == Transform::kAddOne)
     for (float& v : out) v += 1.0f;

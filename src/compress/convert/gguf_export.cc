@@ -71,6 +71,7 @@ struct Plan {
   Shape shape;
   size_t id = 0;
   std::vector<float> values;  ///< exact contents instead of parts
+  MadeTensor made;            ///< ... or how to make them
 };
 
 bool ends_with(const std::string& text, std::string_view end) {
@@ -111,10 +112,11 @@ class Exporter {
     add_exact("rope_factors_short.weight", factors.shorter);
     for (Plan& p : plans_) p.id = out.add_tensor(p.name, p.type, p.shape);
     out.write_header();
-    for (const Plan& p : plans_) write(p, out);
+    for (const Plan& p : plans_) p.made.name.empty() ? write(p, out) : write_made(p, out);
     out.finish();
 
     ExportResult result;
+    result.note = factors.note;
     result.file_bytes = std::filesystem::file_size(path);
     result.tensors = plans_.size();
     for (const TensorEntry& t : checkpoint_.tensors)
@@ -136,9 +138,29 @@ class Exporter {
         mark_used(rule.hf + ".weight");
         continue;
       }
+      const auto& made = recipe_->left_to_made;
+      if (std::find(made.begin(), made.end(), rule.gguf) != made.end()) continue;
       for (int64_t layer = 0; layer < (layered ? sizes_.layers : 1); ++layer)
-        for (const char* suffix : {".weight", ".bias"}) plan_tensor(rule, layer, suffix);
+        for (const char* suffix : {".weight", ".bias", ""})  // "" as for A_log
+          plan_tensor(rule, layer, suffix);
     }
+    if (!recipe_->made) return;
+    const Source source{checkpoint_, config_,
+                        [&](const std::string& n) { return find_tensor(checkpoint_, n); }};
+    for (int64_t layer = 0; layer < sizes_.layers; ++layer)
+      for (MadeTensor& made : recipe_->made(source, layer)) plan_made(std::move(made));
+  }
+
+  void plan_made(MadeTensor made) {
+    Plan p;
+    p.name = made.name;
+    p.shape = made.shape;
+    for (const TensorEntry* from : made.from) used_.insert(from);
+    p.parts = made.from;
+    p.type = made.type;
+    if (made.values) set_type(p);
+    p.made = std::move(made);
+    plans_.push_back(std::move(p));
   }
 
   void mark_used(const std::string& hf_name) {
@@ -185,6 +207,17 @@ class Exporter {
       std::copy_n(one.dims.begin(), one.ndim, p.shape.dims.begin() + 1);
       p.shape.ndim = one.ndim + 1;
     }
+    // Depth-wise convolutions have one input channel, which GGUF leaves out; what Mamba-2 has one of per head
+    // is a column there.
+    if (p.shape.ndim == 3 && p.shape[1] == 1 && p.name.find("ssm_conv1d") != std::string::npos)
+      p.shape = Shape{p.shape[0], p.shape[2]};
+    if (p.shape.ndim == 1 && std::string_view(recipe_->architecture) == "mamba2" &&
+        (ends_with(p.name, ".ssm_a") || ends_with(p.name, ".ssm_d")))
+      p.shape = Shape{p.shape[0], 1};
+    if (ends_with(p.name, ".ssm_norm.weight") && std::string_view(recipe_->architecture) == "mamba2") {
+      const int64_t groups = config_.find_integer({nullptr, "n_groups"}, 1).value_or(1);
+      if (p.shape.elements() % groups == 0) p.shape = Shape{groups, p.shape.elements() / groups};
+    }
     // A matrix of one row that gates is a vector to llama.cpp.
     if (p.shape.ndim == 2 && p.shape[0] == 1 && p.name.find("ffn_gate_inp_shexp") != std::string::npos)
       p.shape = Shape{p.shape[1]};
@@ -215,11 +248,12 @@ class Exporter {
   }
 
   void set_type(Plan& p) const {
-    DType type = p.parts[0]->dtype;
+    DType type = p.made.name.empty() ? p.parts[0]->dtype : p.made.type;
     if (type == DType::kF8E4M3 || type == DType::kF8E5M2) type = DType::kBF16;
     const bool matrix =
         p.shape.ndim > 1 && ends_with(p.name, ".weight") && p.name.find("norm") == std::string::npos;
-    const bool routes = p.name.find("ffn_gate_inp") != std::string::npos || p.name == "position_embd.weight";
+    const bool routes = p.name.find("ffn_gate_inp") != std::string::npos ||
+                        p.name == "position_embd.weight" || p.name.find("ssm_conv1d") != std::string::npos;
     if (!matrix || routes || type == DType::kF64) {
       p.type = DType::kF32;
       return;
@@ -299,6 +333,21 @@ class Exporter {
       part->file->release(part->data, part->bytes);
       advance(part->bytes);
     }
+  }
+
+  void write_made(const Plan& p, loaders::GgufWriter& out) {
+    std::vector<std::byte> bytes;
+    if (p.made.encoded) {
+      bytes = p.made.encoded();
+    } else {
+      const std::vector<float> values = p.made.values();
+      bytes.resize(*quant::row_bytes(p.type, values.size()));
+      quant::traits(p.type).encode(values.data(), bytes.data(), static_cast<int64_t>(values.size()), nullptr);
+    }
+    require(bytes.size() == out.tensor_bytes(p.id), ErrorCode::kInternal, "{} makes {} bytes: expected {}",
+            p.name, bytes.size(), out.tensor_bytes(p.id));
+    out.write(p.id, 0, bytes.data(), bytes.size());
+    for (const TensorEntry* from : p.parts) advance(from->bytes);
   }
 
   /// Small tensors, and those that are rearranged as a whole, through memory as floats.

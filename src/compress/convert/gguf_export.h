@@ -26,6 +26,7 @@ struct ExportResult {
   uint64_t file_bytes = 0;
   size_t tensors = 0;
   std::vector<std::string> left_out;  ///< tensors of the checkpoint that GGUF has no place for
+  std::string note;                   ///< a setting that GGUF has no form for, as a sentence; or empty
 };
 
 /// Errors: kUnsupported for a family or a setting that GGUF cannot express, kInvalidFile for a checkpoint

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "compress/convert/families.h"
+
 namespace millrace::convert {
 
 /// A setting written as ARCHITECTURE.gguf when config.json has it.
@@ -25,6 +27,13 @@ struct Recipe {
   /// Every head has keys and values of its own, whatever config.json says.
   bool plain_heads = false;
   std::vector<Setting> settings;
+  /// What has its own arrangement or is computed; null where the table of names and `settings` say it all.
+  std::vector<MadeTensor> (*made)(const Source& source, int64_t layer) = nullptr;
+  std::vector<std::string_view> left_to_made = {};  ///< rules (GGUF names) whose tensors `made` writes
+  void (*more_settings)(const models::Config& config, const Sizes& sizes, const std::string& arch,
+                        loaders::GgufWriter& out) = nullptr;
+  /// What attends: heads in all layers, one latent for all heads, none, or in some layers only (Jamba).
+  enum class Heads { kAll, kLatent, kNone, kSome } heads = Heads::kAll;
 };
 
 /// Null when there is none.

@@ -68,6 +68,7 @@ RopeFactors write_rope(const Config& config, const Recipe& recipe, const Sizes& 
   float base = rope.number("rope_theta").value_or(0);
   if (base == 0) base = config.find_number(hf("rotary_emb_base")).value_or(0);
   if (base == 0) base = 10000;
+  if (recipe.heads == Recipe::Heads::kNone || recipe.heads == Recipe::Heads::kSome) return {};
   out.set_f32(arch + ".rope.freq_base", base);
   out.set_u32(arch + ".rope.dimension_count", static_cast<uint32_t>(sizes.rotary_dim));
   std::string type = rope.text("rope_type");
@@ -76,6 +77,14 @@ RopeFactors write_rope(const Config& config, const Recipe& recipe, const Sizes& 
   const float factor = rope.number("factor").value_or(1);
   const auto original = rope.number("original_max_position_embeddings");
   if (type.empty() || type == "default" || type == "mrope") return factors;
+  if (type == "dynamic") {
+    // The base grows with texts longer than the trained context only: up to there nothing is lost.
+    factors.note =
+        "the rotary base that grows beyond the trained context (type 'dynamic') has no form in GGUF: the "
+        "file is "
+        "exact up to that context";
+    return factors;
+  }
   if (type == "llama3") {
     factors.both = llama3_factors(rope, sizes.rotary_dim, base);
   } else if (type == "linear") {
@@ -118,7 +127,16 @@ Sizes read_sizes(const Config& config, const Recipe& recipe) {
   Sizes s;
   s.layers = config.integer({nullptr, "num_hidden_layers"}, 1, 4096);
   s.hidden = config.integer({nullptr, "hidden_size"}, 1, 1 << 20);
+  if (recipe.heads == Recipe::Heads::kNone) return s;
   s.heads = config.integer({nullptr, "num_attention_heads"}, 1, 1 << 16);
+  if (recipe.heads == Recipe::Heads::kLatent) {
+    // What the cache holds: one latent and one rotated key, read by all heads.
+    s.kv_heads = 1;
+    s.rotary_dim = config.integer({nullptr, "qk_rope_head_dim"}, 2, 1 << 12);
+    s.value_dim = config.integer({nullptr, "kv_lora_rank"}, 1, 1 << 16);
+    s.head_dim = s.value_dim + s.rotary_dim;
+    return s;
+  }
   s.kv_heads = config.find_integer({nullptr, "num_key_value_heads"}, 1, s.heads).value_or(s.heads);
   if (config.has({nullptr, "new_decoder_architecture"})) {
     // Falcon: grouped heads in the newer decoder, one key head for all in the first.
@@ -141,6 +159,13 @@ Sizes read_sizes(const Config& config, const Recipe& recipe) {
   float fraction = RopeSettings(config).number("partial_rotary_factor").value_or(0);
   if (fraction == 0) fraction = config.find_number({nullptr, "rotary_pct"}).value_or(1);
   s.rotary_dim = static_cast<int32_t>(static_cast<float>(s.head_dim) * fraction);
+  s.value_dim = s.head_dim;
+  if (recipe.heads == Recipe::Heads::kSome) {
+    const int32_t period = config.integer({nullptr, "attn_layer_period"}, 1, 4096);
+    const int32_t offset = config.integer({nullptr, "attn_layer_offset"}, 0, 4096);
+    for (int32_t i = 0; i < s.layers; ++i)
+      s.kv_heads_of_layer.push_back(i % period == offset ? static_cast<uint32_t>(s.kv_heads) : 0u);
+  }
   return s;
 }
 
@@ -154,15 +179,21 @@ RopeFactors write_settings(const Config& config, const Recipe& recipe, const Siz
   const std::string name = config.text({nullptr, "_name_or_path"});
   if (!name.empty()) out.set_string("general.name", name);
   const int32_t context = config.find_integer({nullptr, "max_position_embeddings"}, 1)
-                              .value_or(config.find_integer({nullptr, "seq_length"}, 1).value_or(2048));
+                              .value_or(config.find_integer({nullptr, "seq_length"}, 1)
+                                            .value_or(recipe.heads == Recipe::Heads::kNone ? 1 << 20 : 2048));
   u32(".context_length", context);
   u32(".embedding_length", sizes.hidden);
   u32(".block_count", sizes.layers);
   u32(".feed_forward_length", ffn_width);
   u32(".attention.head_count", sizes.heads);
-  u32(".attention.head_count_kv", sizes.kv_heads);
-  u32(".attention.key_length", sizes.head_dim);
-  u32(".attention.value_length", sizes.head_dim);
+  if (sizes.kv_heads_of_layer.empty())
+    u32(".attention.head_count_kv", sizes.kv_heads);
+  else
+    out.set_u32s(arch + ".attention.head_count_kv", sizes.kv_heads_of_layer);
+  if (sizes.head_dim > 0) {
+    u32(".attention.key_length", sizes.head_dim);
+    u32(".attention.value_length", sizes.value_dim);
+  }
   float epsilon = 1e-5f;
   for (const char* key : {"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"})
     if (const auto value = config.find_number(hf(key))) {
@@ -182,6 +213,7 @@ RopeFactors write_settings(const Config& config, const Recipe& recipe, const Siz
     else
       u32(("." + std::string(setting.gguf)).c_str(), config.integer(key, 0));
   }
+  if (recipe.more_settings) recipe.more_settings(config, sizes, arch, out);
   return write_rope(config, recipe, sizes, out);
 }
 
