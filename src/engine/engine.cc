@@ -84,7 +84,9 @@ void check_options(const EngineOptions& o) {
     require(value >= low && value <= high, ErrorCode::kInvalidArgument,
             "{} is {}, but must be between {} and {}", name, value, low, high);
   };
-  in_range("block_size", o.block_size, 1, 1024);
+  // Attention kernels read the cache in tiles of sixteen tokens.
+  require(o.block_size >= 16 && o.block_size <= 1024 && o.block_size % 16 == 0, ErrorCode::kInvalidArgument,
+          "block_size is {}, but must be a multiple of 16 between 16 and 1024", o.block_size);
   in_range("max_sequences", o.max_sequences, 1, 65536);
   in_range("token_budget", o.token_budget, 1, 1 << 20);
   in_range("static_batch", o.static_batch, 1, 65536);

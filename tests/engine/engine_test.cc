@@ -242,6 +242,18 @@ TEST(Engine, PreemptsBySwapAndByRecompute) {
   }
 }
 
+// Answers of one request rank alike, and each waited for the other's blocks.
+TEST(Engine, AnswersOfOneRequestGiveWayToEachOther) {
+  const FakeModel reference{layers_of(true, 0, false)};
+  Engine engine(std::make_unique<FakeModel>(layers_of(true, 0, false)), small(24 << 10));
+  Request r = greedy({1, 2, 3}, 200);
+  r.generation.n = 4;
+  const Answer a = collect(engine.submit(std::move(r)), 4);
+  for (const auto& tokens : a.tokens) EXPECT_EQ(tokens, reference.reference_greedy({1, 2, 3}, 200));
+  EXPECT_GT(a.timing.preemptions, 0);
+  EXPECT_EQ(blocks_held(engine), 0);
+}
+
 TEST(Engine, SharesAPrefixThatIsBeingComputed) {
   FakeOptions slow;
   slow.seconds_per_step = 0.002;
@@ -654,6 +666,26 @@ TEST(Engine, RefusesWhatCannotRun) {
   for (const auto& g : all) EXPECT_EQ(collect(g).tokens[0].size(), 20u);
   EXPECT_TRUE(engine.drain(1));
   EXPECT_EQ(code_of(greedy({1}, 1)), static_cast<int>(ErrorCode::kUnavailable));
+}
+
+TEST(Engine, RefusesOptionsThatCannotWork) {
+  for (const int32_t block : {-16, 0, 1, 8, 17, 24, 1040}) {
+    EngineOptions options = small();
+    options.block_size = block;
+    try {
+      Engine engine(std::make_unique<FakeModel>(FakeOptions{}), options);
+      ADD_FAILURE() << "a block size of " << block << " was taken";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::kInvalidArgument);
+      EXPECT_NE(std::string(e.what()).find("multiple of 16"), std::string::npos) << e.what();
+    }
+  }
+  for (const int32_t block : {16, 32, 48}) {
+    EngineOptions options = small();
+    options.block_size = block;
+    Engine engine(std::make_unique<FakeModel>(FakeOptions{}), options);
+    EXPECT_EQ(collect(engine.submit(greedy({1, 2}, 60))).tokens[0].size(), 60u);
+  }
 }
 
 TEST(Engine, ShutsDownWithRequestsOpen) {

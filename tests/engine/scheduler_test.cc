@@ -26,15 +26,26 @@ struct Client {
   int32_t prompt = 0, answer = 0;  ///< wanted lengths
   int32_t computed = 0;
   double arrival = 0, rank = 0;
+  bool flood = false;   ///< one of the newcomers that rank high
+  int32_t answers = 1;  ///< it will fork into so many when its prompt is computed
+  double deadline = 0;  ///< on the clock of `arrival`; 0: none
   BlockTable table, host;
   std::vector<uint64_t> hashes;
-  int64_t last_progress = 0;
+};
+
+/// What a trace has beside requests with one answer.
+struct Features {
+  bool forks = false;      ///< several answers that share their prompt's blocks
+  bool deadlines = false;  ///< some of which cannot be met
+  bool held = false;       ///< who shares a prefix that is being computed waits for it
+  bool flood = false;      ///< newcomers that rank high keep arriving until everyone else is done
 };
 
 /// One random world: some clients, a small cache, a policy. Time is the number of the step.
 class Trace {
  public:
-  explicit Trace(uint64_t seed) : random_(seed), policy_(static_cast<Policy>(random_.below(8))) {
+  Trace(uint64_t seed, const Features& features)
+      : random_(seed), features_(features), policy_(static_cast<Policy>(random_.below(8))) {
     static const std::vector<std::vector<GroupShape>> kShapes = {
         {{GroupShape::Kind::kGrowing, 0}},
         {{GroupShape::Kind::kGrowing, 0}, {GroupShape::Kind::kWindow, 10}},
@@ -69,6 +80,8 @@ class Trace {
       const uint32_t family = random_.below(3);
       for (int32_t t = 0; t < c->prompt; ++t)
         c->tokens.push_back(t < 24 ? static_cast<TokenId>(family) : static_cast<TokenId>(random_.below(2)));
+      if (features_.forks && random_.below(3) == 0) c->answers = 2 + static_cast<int32_t>(random_.below(3));
+      if (features_.deadlines) c->deadline = deadline;
       clients_.push_back(std::move(c));
     }
   }
@@ -76,13 +89,16 @@ class Trace {
   /// Runs to the end; throws what is broken.
   void run() {
     int64_t step = 0;
-    size_t open = clients_.size();
-    while (open > 0) {
+    for (;;) {
       // Someone cancels now and then.
       if (random_.below(60) == 0) end(*clients_[random_.below(static_cast<uint32_t>(clients_.size()))]);
+      const bool open = std::any_of(clients_.begin(), clients_.end(),
+                                    [](const auto& c) { return c->id >= 0 && !c->flood; });
+      // The flood goes on for as long as there is anyone whom it could starve.
+      if (features_.flood && open && clients_.size() < 24) newcomer(step);
       one_step(step++);
-      open = static_cast<size_t>(
-          std::count_if(clients_.begin(), clients_.end(), [](const auto& c) { return c->id >= 0; }));
+      std::erase_if(clients_, [](const auto& c) { return c->id < 0; });
+      if (clients_.empty()) break;
       check(step < 20000, "not everyone is done after {} steps", step);
     }
     verify();
@@ -97,6 +113,19 @@ class Trace {
     std::vector<const BlockTable*> tables;
     for (const auto& c : clients_) tables.push_back(&c->table);
     blocks_->verify(tables);
+  }
+
+  /// Short, of the best priority and with a near deadline: every policy but the first prefers it.
+  void newcomer(int64_t step) {
+    auto c = std::make_unique<Client>();
+    c->id = 1000;
+    c->flood = true;
+    c->prompt = 1 + static_cast<int32_t>(random_.below(8));
+    c->answer = 1 + static_cast<int32_t>(random_.below(4));
+    c->arrival = static_cast<double>(step);
+    c->rank = rank_of(policy_, c->arrival, c->prompt + c->answer, -1, c->arrival + 10);
+    c->tokens.assign(static_cast<size_t>(c->prompt), 9);
+    clients_.push_back(std::move(c));
   }
 
   void end(Client& c) {
@@ -119,6 +148,11 @@ class Trace {
     in.available = blocks_->available();
     in.swap_bytes_left = random_.below(2) ? 1 << 20 : 0;
     std::vector<Client*> viewed;
+    std::vector<uint64_t> coming;  // hashes of blocks that somebody inside computes
+    for (const auto& c : clients_)
+      if (c->id >= 0 && c->state == State::kRunning)
+        for (size_t b = static_cast<size_t>(c->computed / kBlock); b < c->hashes.size(); ++b)
+          coming.push_back(c->hashes[b]);
     for (const auto& c : clients_) {
       if (c->id < 0 || c->arrival > static_cast<double>(step)) continue;
       SequenceView v;
@@ -128,6 +162,11 @@ class Trace {
       v.tokens = static_cast<int32_t>(c->tokens.size());
       v.computed = c->computed;
       v.runnable = random_.below(30) != 0;
+      v.sequences = c->answers;
+      if (c->deadline != 0) {
+        v.deadline = std::max(c->deadline - static_cast<double>(step), 0.001);
+        v.least_seconds = random_.below(8) == 0 ? v.deadline + 1 : v.deadline / 2;
+      }
       if (c->state == State::kRunning) {
         for (size_t g = 0; g < shapes_.size(); ++g)
           v.table[g] = static_cast<int32_t>(c->table.blocks[g].size());
@@ -154,6 +193,9 @@ class Trace {
           v.take[g] = m.tokens > 0 ? m.idle[g] : (state ? 1 : 0);
           v.table[g] = state ? 0 : m.tokens / kBlock;
         }
+        const auto next = static_cast<size_t>(m.tokens / kBlock);
+        v.held = features_.held && next < c->hashes.size() &&
+                 std::find(coming.begin(), coming.end(), c->hashes[next]) != coming.end();
       }
       in.sequences.push_back(v);
       viewed.push_back(c.get());
@@ -161,24 +203,38 @@ class Trace {
     StepPlan plan;
     plan_step(in, plan);
     check_plan(in, plan);
-    carry_out(in, plan, viewed, step);
+    carry_out(in, plan, viewed);
     verify();
-    // Someone always moves when somebody may.
-    const bool someone =
-        std::any_of(in.sequences.begin(), in.sequences.end(), [](const auto& v) { return v.runnable; });
+    // Someone always moves when everybody may.
     const bool everyone =
         std::all_of(in.sequences.begin(), in.sequences.end(), [](const auto& v) { return v.runnable; });
-    if (!plan.compute.empty() || !someone || !everyone) idle_steps_ = 0;
+    if (!plan.compute.empty() || in.sequences.empty() || !everyone) idle_steps_ = 0;
     check(++idle_steps_ < 60, "nothing was computed for 60 steps though everyone could run");
   }
 
   void check_plan(const SchedulerInput& in, const StepPlan& plan) const {
-    int32_t tokens = 0, chunks = 0, decodes = 0, sequences = 0;
+    int32_t tokens = 0, chunks = 0, decodes = 0, sequences = 0, widest = 0, requests = 0;
+    int32_t inside_before = 0;
     std::vector<int> role(in.sequences.size(), 0);
     for (const auto& p : plan.preempt) {
       const SequenceView& v = in.sequences[static_cast<size_t>(p.sequence)];
       check(role[static_cast<size_t>(p.sequence)]++ == 0, "preempted twice");
       check(v.state == State::kRunning, "what does not run was preempted");
+      check(!p.swap || in.swap_bytes_left > 0, "swapped out without room in the host area");
+      // Who can run gives its blocks up only to someone that ranks before it.
+      if (!v.runnable) continue;
+      const bool somebody = std::any_of(in.sequences.begin(), in.sequences.end(), [&](const SequenceView& w) {
+        const bool inside = w.state == State::kRunning;
+        const bool may_take = inside || in.policy == Policy::kPriority || in.policy == Policy::kDeadline;
+        return (w.rank < v.rank || (inside && w.rank == v.rank && &w < &v)) && w.runnable && may_take;
+      });
+      check(somebody, "the best-ranked was preempted");
+    }
+    for (const int32_t i : plan.too_late) {
+      const SequenceView& v = in.sequences[static_cast<size_t>(i)];
+      check(role[static_cast<size_t>(i)]++ == 0, "too late, but planned or preempted");
+      check(v.state == State::kWaiting && v.deadline != 0 && v.least_seconds > v.deadline,
+            "a deadline that can be met was given up");
     }
     for (const auto& c : plan.compute) {
       const SequenceView& v = in.sequences[static_cast<size_t>(c.sequence)];
@@ -195,26 +251,41 @@ class Trace {
       const SequenceView& v = in.sequences[i];
       const bool preempted = std::any_of(plan.preempt.begin(), plan.preempt.end(),
                                          [&](auto& p) { return static_cast<size_t>(p.sequence) == i; });
-      if (v.state == State::kRunning && !preempted) ++sequences;
-      if (v.state != State::kRunning && role[i]) ++sequences;
+      const bool late = std::any_of(plan.too_late.begin(), plan.too_late.end(),
+                                    [&](int32_t l) { return static_cast<size_t>(l) == i; });
+      const bool inside = v.state == State::kRunning ? !preempted : role[i] && !late;
+      if (inside) {
+        sequences += v.sequences;
+        widest = std::max(widest, v.sequences);
+        ++requests;
+      }
+      inside_before += v.state == State::kRunning;
       // Order: nobody that waits goes in while a better-ranked one, that could run, waits outside (max-batch
-      // may pass over).
-      if (v.state == State::kRunning || role[i] || !v.runnable || in.policy == Policy::kMaxBatch) continue;
+      // may pass over, for so long).
+      const bool passed_over = in.policy == Policy::kMaxBatch && v.waited <= 30;
+      if (v.state == State::kRunning || role[i] || !v.runnable || v.held || passed_over) continue;
       for (const auto& c : plan.compute) {
         const SequenceView& other = in.sequences[static_cast<size_t>(c.sequence)];
         if (other.state != State::kRunning)
           check(other.rank <= v.rank, "a worse-ranked sequence was admitted before a better one");
       }
     }
-    check(sequences <= in.max_sequences || sequences == 1, "{} sequences inside, but the limit is {}",
-          sequences, in.max_sequences);
-    if (in.policy == Policy::kOneByOne) check(sequences <= 1, "one by one, but {} inside", sequences);
+    // A request may be wider than the limit; it is alone then.
+    check(sequences <= in.max_sequences || requests == 1 || forked_,
+          "{} sequences inside, but the limit is {}", sequences, in.max_sequences);
+    if (in.policy == Policy::kOneByOne && !forked_)
+      check(requests <= 1, "one by one, but {} inside", requests);
+    const bool batch = in.policy == Policy::kStatic || in.policy == Policy::kDynamic;
+    for (const auto& c : plan.compute)
+      check(!batch || inside_before == 0 ||
+                in.sequences[static_cast<size_t>(c.sequence)].state == State::kRunning,
+            "somebody joined a batch that runs");
   }
 
-  void carry_out(const SchedulerInput& in, const StepPlan& plan, const std::vector<Client*>& viewed,
-                 int64_t step) {
+  void carry_out(const SchedulerInput& in, const StepPlan& plan, const std::vector<Client*>& viewed) {
     std::vector<BlockCopy> copies;
     std::vector<std::pair<int32_t, int32_t>> fresh;
+    for (const int32_t i : plan.too_late) end(*viewed[static_cast<size_t>(i)]);
     for (const auto& p : plan.preempt) {
       Client& c = *viewed[static_cast<size_t>(p.sequence)];
       c.state = p.swap ? State::kSwapped : State::kWaiting;
@@ -241,11 +312,11 @@ class Trace {
     for (const auto& e : plan.compute) {
       Client& c = *viewed[static_cast<size_t>(e.sequence)];
       c.computed += e.tokens;
-      c.last_progress = step;
       blocks_->extend_hashes(7, c.tokens, c.hashes);
       blocks_->commit(c.table, c.tokens, c.hashes, c.computed);
       blocks_->checkpoint_states(c.table, c.tokens, c.hashes, c.computed, 1, copies);
       if (c.computed < static_cast<int32_t>(c.tokens.size())) continue;
+      fork(c);
       if (static_cast<int32_t>(c.tokens.size()) == c.prompt + c.answer)
         end(c);
       else
@@ -253,7 +324,22 @@ class Trace {
     }
   }
 
+  /// The prompt is computed: the other answers begin with its blocks.
+  void fork(Client& c) {
+    for (; c.answers > 1; --c.answers) {
+      auto other = std::make_unique<Client>(c);
+      other->answers = 1;
+      other->table = {};
+      other->answer = 1 + static_cast<int32_t>(random_.below(static_cast<uint32_t>(c.answer)));
+      blocks_->fork(c.table, other->table);
+      other->tokens.push_back(static_cast<TokenId>(random_.below(2)));
+      forked_ = true;
+      clients_.push_back(std::move(other));
+    }
+  }
+
   Random random_;
+  Features features_;
   Policy policy_;
   std::vector<GroupShape> shapes_;
   std::vector<int64_t> counts_;
@@ -261,6 +347,7 @@ class Trace {
   std::vector<std::unique_ptr<Client>> clients_;
   int32_t budget_ = 0, max_sequences_ = 0;
   int idle_steps_ = 0;
+  bool forked_ = false;  ///< answers of one request exist, which are outside and inside on their own
 };
 
 // 100,000 traces are run with MILLRACE_TEST_SCALE=50.
@@ -268,12 +355,72 @@ TEST(Scheduler, RandomTracesKeepEveryInvariant) {
   const int64_t count = millrace::testing::scaled(2000);
   for (int64_t i = 0; i < count; ++i) {
     const uint64_t seed = millrace::testing::seed() + static_cast<uint64_t>(i);
+    Random which(seed ^ 0x5eed);
+    Features features;
+    features.forks = which.below(3) == 0;
+    features.deadlines = which.below(3) == 0;
+    features.held = which.below(2) == 0;
+    features.flood = which.below(4) == 0;
     try {
-      Trace(seed).run();
+      Trace(seed, features).run();
     } catch (const Error& e) {
       FAIL() << "trace with seed " << seed << ": " << e.what();
     }
   }
+}
+
+// One that waits was admitted with blocks that somebody inside held; then that one was preempted for a third,
+// and its blocks were counted as made available though they had found a new owner.
+TEST(Scheduler, APreemptedSequencesSharedBlocksAreNotPromisedTwice) {
+  EXPECT_NO_THROW(Trace(20276341, {}).run());
+
+  SchedulerInput in;
+  const GroupShape shape;
+  in.groups = {&shape, 1};
+  in.available[0] = 8;
+  const auto add = [&](double rank, State state, int32_t tokens, int32_t computed) -> SequenceView& {
+    SequenceView& v = in.sequences.emplace_back();
+    v.rank = rank;
+    v.state = state;
+    v.tokens = tokens;
+    v.computed = computed;
+    v.table[0] = computed / 16;
+    return v;
+  };
+  add(0, State::kWaiting, 65, 64);                    // finds four blocks: the victim's
+  add(1, State::kRunning, 177, 32).exclusive[0] = 2;  // needs ten more blocks
+  add(2, State::kRunning, 65, 64).exclusive[0] = 4;   // the victim
+  StepPlan plan;
+  plan_step(in, plan);
+  // With the victim's four blocks counted, the second would fit; but the first has them.
+  EXPECT_TRUE(plan.preempt.empty());
+  ASSERT_EQ(plan.compute.size(), 2u);
+  EXPECT_EQ(plan.compute[0].sequence, 0);
+  EXPECT_EQ(plan.compute[1].sequence, 2);
+}
+
+// Answers of one request rank alike. When both lack blocks, one gives way.
+TEST(Scheduler, EqualRanksDoNotWaitForEachOther) {
+  EXPECT_NO_THROW(Trace(20285856, {.forks = true}).run());
+
+  SchedulerInput in;
+  const GroupShape shape;
+  in.groups = {&shape, 1};
+  for (int i = 0; i < 2; ++i) {
+    SequenceView& v = in.sequences.emplace_back();
+    v.state = State::kRunning;
+    v.rank = 5;
+    v.tokens = 33;
+    v.computed = 32;
+    v.table[0] = 2;
+    v.exclusive[0] = 1;
+  }
+  StepPlan plan;
+  plan_step(in, plan);
+  ASSERT_EQ(plan.compute.size(), 1u);
+  EXPECT_EQ(plan.compute[0].sequence, 0);
+  ASSERT_EQ(plan.preempt.size(), 1u);
+  EXPECT_EQ(plan.preempt[0].sequence, 1);
 }
 
 TEST(Scheduler, RanksFollowThePolicies) {

@@ -114,13 +114,19 @@ class Planner {
     for (size_t g = 0; g < in_.groups.size(); ++g) {
       const bool state = in_.groups[g].kind == GroupShape::Kind::kState;
       need[g] = s.state == State::kRunning ? s.copy[g] : s.take[g];
-      // Blocks found in the cache may be a victim's, and counted as made available with it: then they count
-      // in full.
-      if (s.state == State::kWaiting && !plan_.preempt.empty())
-        need[g] = std::max(need[g], state ? 2 : s.table[g]);
+      if (!plan_.preempt.empty()) need[g] += maybe_victims(s, g);
       if (!state) need[g] += std::max(0, static_cast<int32_t>(ceil_div(target, in_.block_size)) - s.table[g]);
     }
     return need;
+  }
+
+  /// Blocks that a waiting sequence found in the cache and that somebody uses now. Should that be a victim,
+  /// they are counted as made available with it; so once anyone is preempted, they count for their finder,
+  /// too.
+  int32_t maybe_victims(const SequenceView& s, size_t g) const {
+    if (s.state != State::kWaiting) return 0;
+    const bool state = in_.groups[g].kind == GroupShape::Kind::kState;
+    return std::max(0, (state ? 2 : s.table[g]) - s.take[g]);
   }
 
   /// What waits must fit with all its tokens and those it forks into, and leave a block for everyone inside,
@@ -157,6 +163,9 @@ class Planner {
       const bool swap = v.swap_bytes > 0 && v.swap_bytes <= in_.swap_bytes_left - swapped_bytes_ &&
                         v.swap_seconds < v.recompute_seconds;
       if (swap) swapped_bytes_ += v.swap_bytes;
+      if (plan_.preempt.empty())
+        for (const StepPlan::Compute& c : plan_.compute)
+          for (size_t g = 0; g < in_.groups.size(); ++g) available_[g] -= maybe_victims(at(c.sequence), g);
       for (size_t g = 0; g < in_.groups.size(); ++g) available_[g] += v.exclusive[g];
       running_ -= v.sequences;
       if (v.runnable && v.tokens - v.computed == 1) --decode_budget_;
@@ -166,12 +175,25 @@ class Planner {
     return true;
   }
 
+  /// Whether `v`, which is inside, gives way to `i`. Answers of one request rank alike: then the later one
+  /// gives way to the earlier, lest each wait for the other; but nobody goes out for someone who waits and
+  /// ranks alike.
+  bool behind(int32_t v, int32_t i) const {
+    if (at(v).rank != at(i).rank) return at(v).rank > at(i).rank;
+    return at(i).state == State::kRunning && v > i;
+  }
+
   /// Whether preempting everyone behind `i` would do.
   bool could_fit(int32_t i, const BlockCounts& need) const {
     BlockCounts most = available_;
+    if (plan_.preempt.empty())
+      for (size_t g = 0; g < in_.groups.size(); ++g) {
+        most[g] -= maybe_victims(at(i), g);
+        for (const StepPlan::Compute& c : plan_.compute) most[g] -= maybe_victims(at(c.sequence), g);
+      }
     for (const int32_t v : order_) {
       if (v == i || taken_[z(v)] || at(v).state != State::kRunning) continue;
-      if (at(v).runnable && at(v).rank <= at(i).rank) continue;
+      if (at(v).runnable && !behind(v, i)) continue;
       for (size_t g = 0; g < in_.groups.size(); ++g) most[g] += at(v).exclusive[g];
     }
     for (size_t g = 0; g < in_.groups.size(); ++g)
@@ -187,7 +209,7 @@ class Planner {
       const SequenceView& v = at(*it);
       if (*it == i || taken_[z(*it)] || v.state != State::kRunning) continue;
       if (!v.runnable) return *it;
-      if (worst < 0 && v.rank > at(i).rank) worst = *it;
+      if (worst < 0 && behind(*it, i)) worst = *it;
     }
     return worst;
   }
