@@ -15,7 +15,7 @@
 #include "core/utf8.h"
 #include "grammar/compiler.h"
 #include "grammar/completion.h"
-#include "grammar/mask.h"
+#include "grammar/place_cache.h"
 #include "loaders/checkpoint.h"
 #include "text/tokenizer.h"
 
@@ -222,6 +222,7 @@ int run_grammar(int argc, char** argv) {
       ->type_name("FILE")
       ->required();
   bench_app->add_option("--first", bench.first, "only so many schemas");
+  bench_app->add_option("--slowest", bench.slowest, "how many of the schemas with the slowest masks to name");
   bench_app->add_flag("--compact", bench.compact, "JSON without white space");
   bench_app->add_option("-m,--model", o.model, "take the vocabulary of this model")->type_name("PATH");
   if (parse_arguments(app, argc, argv)) return 0;
@@ -247,8 +248,8 @@ int run_grammar(int argc, char** argv) {
     j["states"] = g->program().num_positions();
     j["rules"] = g->program().rules.size();
     j["program_bytes"] = g->program().bytes;
-    j["mask_cache_bytes"] = g->places().bytes();
-    j["mask_cache_entries"] = g->places().count();
+    j["mask_cache_bytes"] = trie->places().bytes();
+    j["mask_cache_entries"] = trie->places().count();
     j["vocabulary"] = trie->vocab_size();
     j["masks"] = times.summary();
     fmt::print(stderr, "{}\n", j.dump());

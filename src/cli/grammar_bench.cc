@@ -2,18 +2,19 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
+#include <ctime>
 #include <fstream>
 
 #include "core/error.h"
 #include "grammar/compiler.h"
-#include "grammar/mask.h"
 
 namespace millrace::cli {
 namespace {
 
-double micros_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+double now_us(bool cpu) {
+  timespec t{};
+  clock_gettime(cpu ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+  return static_cast<double>(t.tv_sec) * 1e6 + static_cast<double>(t.tv_nsec) * 1e-3;
 }
 
 // As json.dumps writes it by default: a blank after ':' and ','.
@@ -38,6 +39,14 @@ void write_spaced(const nlohmann::ordered_json& j, std::string& out) {
     out += j.dump();
   }
 }
+
+struct Slow {
+  double us;
+  int64_t line;
+  int use;
+  size_t token;
+  std::string text;
+};
 
 grammar::TokenId longest_token(const grammar::TokenTrie& trie, std::string_view text) {
   const auto& nodes = trie.nodes();
@@ -78,15 +87,15 @@ nlohmann::json MaskTimes::summary() {
 }
 
 size_t time_masks(const std::shared_ptr<const grammar::CompiledGrammar>& g, const std::string& text,
-                  MaskTimes& times) {
+                  MaskTimes& times, bool cpu) {
   const auto& trie = g->trie();
   grammar::Matcher m(g);
   std::vector<uint64_t> mask(m.mask_words());
   size_t tokens = 0;
   for (size_t at = 0;; ++tokens) {
-    const auto start = std::chrono::steady_clock::now();
+    const double start = now_us(cpu);
     m.fill_mask(mask);
-    times.add(micros_since(start));
+    times.add(now_us(cpu) - start);
     if (at == text.size()) break;
     const grammar::TokenId best = longest_token(trie, std::string_view(text).substr(at));
     if (best < 0 || !m.accept(best)) break;
@@ -100,9 +109,8 @@ void bench_grammars(const GrammarBenchOptions& options,
   std::ifstream in(options.schemas, std::ios::binary);
   require(in.good(), ErrorCode::kNotFound, "'{}' cannot be read", options.schemas);
   MaskTimes compile_times, first, again;
-  int64_t schemas = 0, refused = 0, slowest = 0;
-  double slowest_us = 0, most_us = 0;
-  int64_t longest = 0;
+  int64_t schemas = 0, refused = 0;
+  std::vector<Slow> slowest;
   std::string line;
   while (std::getline(in, line) && schemas != options.first) {
     nlohmann::ordered_json j;
@@ -119,16 +127,16 @@ void bench_grammars(const GrammarBenchOptions& options,
     if (options.compact) source.json.whitespace = grammar::Whitespace::kCompact;
     const int64_t number = ++schemas;
     std::shared_ptr<const grammar::CompiledGrammar> g;
-    const auto start = std::chrono::steady_clock::now();
+    const double start = now_us(true);
     try {
       g = grammar::compile(source, trie);
     } catch (const Error&) {
       ++refused;
       continue;
     }
-    compile_times.add(micros_since(start));
-    const auto begun = std::chrono::steady_clock::now();
-    for (MaskTimes* times : {&first, &again})
+    compile_times.add(now_us(true) - start);
+    for (MaskTimes* times : {&first, &again}) {
+      Slow worst{0, number, times == &again ? 2 : 1, 0, ""};
       for (const auto& value : j.value("valid", nlohmann::ordered_json::array())) {
         std::string text;
         if (options.compact) {
@@ -137,11 +145,14 @@ void bench_grammars(const GrammarBenchOptions& options,
           write_spaced(value, text);
         }
         const size_t before = times->micros.size();
-        time_masks(g, text, *times);
+        time_masks(g, text, *times, true);
         for (size_t i = before; i < times->micros.size(); ++i)
-          if (times->micros[i] > slowest_us) slowest_us = times->micros[i], slowest = number;
+          if (times->micros[i] > worst.us) worst = {times->micros[i], number, worst.use, i - before, text};
       }
-    if (micros_since(begun) > most_us) most_us = micros_since(begun), longest = number;
+      slowest.push_back(std::move(worst));
+    }
+    std::sort(slowest.begin(), slowest.end(), [](const Slow& x, const Slow& y) { return x.us > y.us; });
+    slowest.resize(std::min<size_t>(slowest.size(), static_cast<size_t>(options.slowest)));
   }
   nlohmann::json out;
   out["schemas"] = schemas;
@@ -151,11 +162,16 @@ void bench_grammars(const GrammarBenchOptions& options,
   out["compile"]["p90_us"] =
       compile_times.micros.empty()
           ? 0.0
-          : compile_times.micros[std::min(compile_times.micros.size() - 1, compile_times.micros.size() * 9 / 10)];
+          : compile_times
+                .micros[std::min(compile_times.micros.size() - 1, compile_times.micros.size() * 9 / 10)];
   out["masks_first_use"] = first.summary();
   out["masks_second_use"] = again.summary();
-  out["slowest_mask"] = {{"line", slowest}, {"us", slowest_us}};
-  out["longest_schema"] = {{"line", longest}, {"ms", most_us / 1e3}};
+  for (const Slow& x : slowest)
+    out["slowest"].push_back({{"us", x.us},
+                              {"line", x.line},
+                              {"use", x.use},
+                              {"token", x.token},
+                              {"instance", x.text.substr(0, 200)}});
   fmt::print("{}\n", out.dump(2));
 }
 

@@ -18,19 +18,22 @@ struct MaskTimes {
   nlohmann::json summary();
 };
 
-/// Times a mask at every token of `text`, which is cut by longest match as a stand-in for a tokenizer. Returns
-/// the number of tokens.
+/// Times a mask at every token of `text`, which is cut by longest match as a stand-in for a tokenizer.
+/// Returns the number of tokens.
 size_t time_masks(const std::shared_ptr<const grammar::CompiledGrammar>& g, const std::string& text,
-                  MaskTimes& times);
+                  MaskTimes& times, bool cpu_time = false);
 
 struct GrammarBenchOptions {
   std::string schemas;  ///< JSON objects, one a line: {"schema": ..., "valid": [instances]}
   bool compact = false;
-  int64_t first = -1;  ///< only so many schemas
+  int64_t first = -1;   ///< only so many schemas
+  int64_t slowest = 5;  ///< schemas with the slowest masks to name
 };
 
 /// Compiles every schema and times the masks along its valid instances: as the first request sees it and as
-/// the second does. Prints one JSON object.
-void bench_grammars(const GrammarBenchOptions& options, const std::shared_ptr<const grammar::TokenTrie>& trie);
+/// the second does. Times are the thread's, so that a busy machine does not spoil them. Prints one JSON
+/// object.
+void bench_grammars(const GrammarBenchOptions& options,
+                    const std::shared_ptr<const grammar::TokenTrie>& trie);
 
 }  // namespace millrace::cli

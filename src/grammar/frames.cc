@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "grammar/machine.h"
+#include "grammar/plain_room.h"
 #include "grammar/string_step.h"
 #include "grammar/value_hash.h"
 
@@ -195,6 +196,18 @@ void Machine::step_object(const Item& item, const ProgramRule& rule, uint8_t byt
     const bool compare = o.rule.remember_keys && !o.rule.classes[cls].tracked;
     emit(rule.start + (compare ? kUntrackedKey : kColon), item.node, intern_record(f.words()));
   }
+}
+
+uint64_t Machine::key_room(const Item& item, const ProgramRule& rule) const {
+  const Position at = item.position - rule.start;
+  if (at < object_at::kKey) return 0;
+  const CompiledObject& o = program_->objects[rule.index];
+  const uint16_t room = o.plain_room[at - object_at::kKey];
+  if (room == kNoTelling) return 0;
+  const auto words = record(item.reg);
+  if (StringRegister::unpack(words[ObjectFrame::kKey]).phase != string_phase::kChar) return 0;
+  if (!ObjectFrame(o, words).untracked_allowed()) return 0;
+  return room == kEndless ? ~uint64_t{0} : room;
 }
 
 // No tracked key can come any more: the rest of the key is read by a plain string frame, which then returns

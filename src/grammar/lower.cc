@@ -5,6 +5,9 @@
 #include <deque>
 #include <unordered_map>
 
+#include "grammar/components.h"
+#include "grammar/identity.h"
+#include "grammar/plain_room.h"
 #include "grammar/program.h"
 #include "grammar/usable.h"
 
@@ -12,49 +15,6 @@ namespace millrace::grammar {
 namespace {
 
 constexpr uint32_t kInlineStates = 96, kInlineEdges = 512;
-
-/// Strongly connected components, callees before callers (Tarjan, with an explicit stack).
-std::vector<uint32_t> components(const std::vector<std::vector<uint32_t>>& out,
-                                 std::vector<uint32_t>& order) {
-  const auto n = static_cast<uint32_t>(out.size());
-  std::vector<uint32_t> component(n, kNone), low(n, 0), number(n, 0), stack;
-  std::vector<std::pair<uint32_t, size_t>> frames;
-  uint32_t counter = 0, num_components = 0;
-  for (uint32_t root = 0; root < n; ++root) {
-    if (number[root]) continue;
-    frames.push_back({root, 0});
-    while (!frames.empty()) {
-      auto& [v, i] = frames.back();
-      if (i == 0 && !number[v]) {
-        number[v] = low[v] = ++counter;
-        stack.push_back(v);
-      }
-      if (i < out[v].size()) {
-        const uint32_t w = out[v][i++];
-        if (!number[w]) {
-          frames.push_back({w, 0});
-        } else if (component[w] == kNone) {
-          low[v] = std::min(low[v], number[w]);
-        }
-        continue;
-      }
-      if (low[v] == number[v]) {
-        for (;;) {
-          const uint32_t w = stack.back();
-          stack.pop_back();
-          component[w] = num_components;
-          order.push_back(w);
-          if (w == v) break;
-        }
-        ++num_components;
-      }
-      const uint32_t done = v;
-      frames.pop_back();
-      if (!frames.empty()) low[frames.back().first] = std::min(low[frames.back().first], low[done]);
-    }
-  }
-  return component;
-}
 
 struct CountedRule {
   uint32_t min = 0, max = 0;
@@ -416,6 +376,7 @@ void Lowering::emit_string(uint32_t index, ProgramRule& rule) {
   c.lengths = std::make_shared<LengthOracle>(*s.dfa, s.min, s.max, budget_);
   c.farthest = farthest_accept(*s.dfa);
   c.any_text = is_universal(*s.dfa);
+  c.plain_room = plain_rooms(*s.dfa, nullptr, budget_);
   rule.kind = ProgramRuleKind::kString;
   rule.index = static_cast<uint32_t>(program_->strings.size());
   program_->strings.push_back(std::move(c));
@@ -435,6 +396,7 @@ uint32_t Lowering::key_rest_rule(const ObjectRule& object, uint32_t cls) {
   for (uint32_t s = 0; s < dfa.size(); ++s) dfa.accept[s] = object.accept_class[s] == cls;
   c.dfa = std::make_shared<Dfa>(std::move(dfa));
   c.lengths = std::make_shared<LengthOracle>(*c.dfa, 0, ~uint64_t{0}, budget_);
+  c.plain_room = plain_rooms(*c.dfa, nullptr, budget_);
   program_->strings.push_back(c);
   open_rule(rule, c.dfa->size());
   for (uint32_t i = 0; i < c.dfa->size(); ++i) add_position(false, false, false);
@@ -513,6 +475,7 @@ void Lowering::emit_object(RuleId r, ProgramRule& rule) {
     }
     budget_.tick(in[s].size() + 1);
   }
+  c.plain_room = plain_rooms(*o.keys, &c.reach_untracked, budget_);
   // States beyond every tracked key where one untracked class is left.
   c.free_string.assign(states, kNone);
   c.free_class.assign(states, kNone);
@@ -646,6 +609,7 @@ void Lowering::emit() {
   rank_rules();
   compute_first();
   compute_follow();
+  p.identity = rule_identities(p, budget_);
   p.bytes = p.edges.size() * sizeof(ByteEdge) + p.calls.size() * sizeof(CallEdge) +
             p.rules.size() * sizeof(ProgramRule) + p.num_positions() * 16;
   for (const auto& s : p.strings)
@@ -757,6 +721,16 @@ void Lowering::compute_follow() {
     }
     budget_.tick(passes_to[r].size() + 1);
   }
+  // What follows a JSON value differs from grammar to grammar by a byte or two. One set for all lets grammars
+  // share the masks of equal values; the bytes too many are found out where masks are completed.
+  ByteSet json = after_value;
+  json |= after_item;
+  json |= after_key;
+  const bool has_json = std::any_of(p.rules.begin(), p.rules.end(), [](const ProgramRule& r) {
+    return r.kind != ProgramRuleKind::kAutomaton;
+  });
+  for (ProgramRule& rule : p.rules)
+    if (has_json && rule.follow.subset_of(json)) rule.follow = json;
   ByteSet any;
   any.set_range(0, 255);
   p.rules[0].follow = any;

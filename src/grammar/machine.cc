@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "grammar/plain_room.h"
 #include "grammar/string_step.h"
 #include "grammar/value_hash.h"
 
@@ -182,6 +183,37 @@ bool Machine::may_accept(const Item& i) const {
   return !rule.counted || i.reg >= rule.min;
 }
 
+// The items given plus every frame they fall back to. A set guards against shared callers once the list is
+// long. With a byte: whether one of them leaves the known part of the stack for it.
+void Machine::add_returns(std::vector<Item>& items, const uint8_t* byte, bool& escaped) {
+  std::set<Item> seen;
+  for (size_t i = 0; i < items.size(); ++i) {
+    const Item item = items[i];
+    if (item.position == kEscaped) {
+      escaped = true;
+      continue;
+    }
+    if (!may_accept(item)) continue;
+    if (item.node == kUnknown) {
+      escaped |= byte && program_->rules[program_->rule_of[item.position]].follow.test(*byte);
+      continue;
+    }
+    const Node n = nodes_[item.node];
+    for (uint32_t k = 0; k < n.count; ++k) {
+      const Item caller = node_items_[n.first + k];
+      if (items.size() < 48) {
+        if (std::find(items.begin(), items.end(), caller) != items.end()) continue;
+      } else {
+        if (seen.empty()) seen.insert(items.begin(), items.end());
+        if (!seen.insert(caller).second) continue;
+      }
+      items.push_back(caller);
+    }
+    require(items.size() <= kMaxItems, ErrorCode::kLimitExceeded,
+            "the grammar is in more than {} places at once (limit on ambiguity)", kMaxItems);
+  }
+}
+
 StateId Machine::compute_step(StateId state, uint8_t byte) {
   active_.clear();
   results_.clear();
@@ -191,34 +223,7 @@ StateId Machine::compute_step(StateId state, uint8_t byte) {
   bool escaped = false;
   const State s = states_[state];
   for (uint32_t i = 0; i < s.count; ++i) active_.push_back(state_items_[s.first + i]);
-  // Returns first: the items given plus every frame they fall back to. A set guards against shared callers
-  // once the list is long.
-  std::set<Item> seen;
-  for (size_t i = 0; i < active_.size(); ++i) {
-    const Item item = active_[i];
-    if (item.position == kEscaped) {
-      escaped = true;
-      continue;
-    }
-    if (!may_accept(item)) continue;
-    if (item.node == kUnknown) {
-      escaped |= program_->rules[program_->rule_of[item.position]].follow.test(byte);
-      continue;
-    }
-    const Node n = nodes_[item.node];
-    for (uint32_t k = 0; k < n.count; ++k) {
-      const Item caller = node_items_[n.first + k];
-      if (active_.size() < 48) {
-        if (std::find(active_.begin(), active_.end(), caller) != active_.end()) continue;
-      } else {
-        if (seen.empty()) seen.insert(active_.begin(), active_.end());
-        if (!seen.insert(caller).second) continue;
-      }
-      active_.push_back(caller);
-    }
-    require(active_.size() <= kMaxItems, ErrorCode::kLimitExceeded,
-            "the grammar is in more than {} places at once (limit on ambiguity)", kMaxItems);
-  }
+  add_returns(active_, &byte, escaped);
   for (size_t i = 0; i < active_.size(); ++i)
     if (active_[i].position != kEscaped) step_item(active_[i], byte);
   run_calls(byte);
@@ -400,38 +405,96 @@ bool Machine::finished(StateId s) {
   return true;
 }
 
-Item Machine::copied(const Item& item, int depth, std::string& key) {
+// Puts what names the item into `key`, and gives it back with an unknown stack. What only matters when texts
+// are compared is left out: where masks are made, a comparison is a doubt whatever it would say.
+Item Machine::named(Item item, std::string& key) {
   const auto put = [&](uint64_t v) { key.append(reinterpret_cast<const char*>(&v), sizeof v); };
-  put(item.position);
-  if (has_record(item.position)) {
-    const auto words = record(item.reg);
-    put(words.size());
-    for (uint64_t w : words) put(w);
-  } else {
+  item.node = kUnknown;
+  const uint32_t r = program_->rule_of[item.position];
+  const ProgramRule& rule = program_->rules[r];
+  put(program_->identity[r].a);
+  put(program_->identity[r].b);
+  put(item.position - rule.start);
+  if (!has_record(item.position)) {
     put(item.reg);
+    return item;
   }
-  Item out = item;
-  if (item.node == kBottom || item.node == kUnknown) {
-    put(item.node == kBottom ? ~uint64_t{0} : ~uint64_t{1});
-    return out;
+  const auto words = record(item.reg);
+  const size_t shared = record_words_without_text(rule);
+  std::vector<uint64_t> kept(words.begin(),
+                             words.begin() + static_cast<ptrdiff_t>(std::min(shared, words.size())));
+  for (uint64_t w : kept) put(w);
+  if (words.size() > shared) {
+    // An array notes first where its item starts.
+    if (rule.kind == ProgramRuleKind::kArray) kept.push_back(0);
+    item.reg = intern_record(kept);
   }
-  const Node n = nodes_[item.node];
-  if (depth <= 1) {
-    put(~uint64_t{1});
-    out.node = kUnknown;
-    return out;
-  }
-  put(n.count);
-  std::vector<Item> callers;
-  for (uint32_t k = 0; k < n.count; ++k) callers.push_back(copied(node_items_[n.first + k], depth - 1, key));
-  out.node = intern_node(callers);
-  return out;
+  return item;
 }
 
-StateId Machine::truncated(const Item& item, int depth, std::string& key) {
+size_t Machine::record_words_without_text(const ProgramRule& rule) const {
+  if (rule.kind == ProgramRuleKind::kObject) return 4 + program_->objects[rule.index].words;
+  const ArrayRule& a = program_->arrays[rule.index];
+  return 1 + a.contains.size() + (a.num_unique_bits + 63) / 64;
+}
+
+StateId Machine::cut(const Item& item, std::string& key) {
   key.clear();
-  std::vector<Item> items{copied(item, depth, key)};
+  std::vector<Item> items{named(item, key)};
+  // A key that will be compared when it ends: the frame below decides, so it stays.
+  if (program_->needs_text && item.node > kUnknown &&
+      program_->rules[program_->rule_of[item.position]].kind == ProgramRuleKind::kString) {
+    const auto waits = [&](const Item& c) {
+      const ProgramRule& rule = program_->rules[program_->rule_of[c.position]];
+      return rule.kind == ProgramRuleKind::kObject && c.position - rule.start == object_at::kUntrackedKey;
+    };
+    const std::vector<Item> above(callers(item.node).begin(), callers(item.node).end());
+    if (std::any_of(above.begin(), above.end(), waits)) {
+      std::vector<Item> below;
+      for (const Item& c : above) below.push_back(named(c, key));
+      items[0].node = intern_node(below);
+    }
+  }
   return intern_state(items);
+}
+
+void Machine::closure(StateId s, std::vector<Item>& out) {
+  out.assign(items(s).begin(), items(s).end());
+  bool escaped = false;
+  add_returns(out, nullptr, escaped);
+}
+
+StateId Machine::without_escape(StateId s) {
+  if (!states_[s].escaped) return s;
+  std::vector<Item> left;
+  for (const Item& i : items(s))
+    if (i.position != kEscaped) left.push_back(i);
+  return intern_state(left);
+}
+
+uint64_t Machine::plain_room(const Item& i) const {
+  const ProgramRule& rule = program_->rules[program_->rule_of[i.position]];
+  if (rule.kind == ProgramRuleKind::kObject) return key_room(i, rule);
+  if (rule.kind != ProgramRuleKind::kString) return 0;
+  const CompiledString& text = program_->strings[rule.index];
+  const StringRegister r = StringRegister::unpack(i.reg);
+  if (r.phase != string_phase::kChar) return 0;
+  const uint64_t max = text.lengths->max(), room = text.plain_room[i.position - rule.start];
+  if (max != ~uint64_t{0}) return text.any_text ? max - std::min(max, r.count) : 0;
+  if (room == kEndless) return ~uint64_t{0};
+  return text.lengths->trivial() ? room : 0;
+}
+
+uint64_t Machine::plain_room(StateId s) const {
+  uint64_t most = 0;
+  bool exact = !states_[s].escaped;
+  for (const Item& i : items(s)) {
+    const uint64_t room = i.position == kEscaped ? 0 : plain_room(i);
+    if (room == ~uint64_t{0}) return room;
+    exact &= room > 0;
+    most = std::max(most, room);
+  }
+  return exact ? most : 0;
 }
 
 const Machine::Loops* Machine::loops(StateId s) {

@@ -72,9 +72,16 @@ class Machine {
   /// Content hash, the same in every machine of the program.
   uint64_t hash(StateId s) const { return states_[s].hash; }
 
-  /// The configuration of `item` alone, its stack cut below `depth` frames, with a key that names it in any
-  /// machine.
-  StateId truncated(const Item& item, int depth, std::string& key);
+  /// The configuration of `item` alone, its stack cut below its frame, with a key that names it in any
+  /// machine of any program.
+  StateId cut(const Item& item, std::string& key);
+  /// The items of `s` and of every frame that they can return to without a byte.
+  void closure(StateId s, std::vector<Item>& out);
+  /// `s` without its escape.
+  StateId without_escape(StateId s);
+  /// Inside strings, between two characters: n when exactly the plain texts (see plain_room.h) of at most n
+  /// characters can come next, ~0 when all can; 0 when that cannot be told.
+  uint64_t plain_room(StateId s) const;
 
   /// Bytes below 128 that lead from `s` to itself; with `utf8`, whether every character beyond does.
   struct Loops {
@@ -135,7 +142,11 @@ class Machine {
     return (b == ' ' || b == '\n' || b == '\t' || b == '\r') && program_->whitespace == Whitespace::kFlexible;
   }
   bool may_accept(const Item& i) const;
-  Item copied(const Item& item, int depth, std::string& key);
+  uint64_t plain_room(const Item& item) const;
+  uint64_t key_room(const Item& item, const ProgramRule& rule) const;
+  Item named(Item item, std::string& key);
+  size_t record_words_without_text(const ProgramRule& rule) const;
+  void add_returns(std::vector<Item>& items, const uint8_t* byte, bool& escaped);
   bool has_record(Position p) const;
 
   std::shared_ptr<const Program> program_;

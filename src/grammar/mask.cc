@@ -7,154 +7,126 @@
 namespace millrace::grammar {
 namespace {
 
-constexpr int kMaxFrames = 5;            ///< deepest stack that a cached place looks at
-constexpr size_t kManyUncertain = 1500;  ///< more than these: look one frame deeper
 constexpr size_t kWorthStandIn = 6;      ///< bytes that a stand-in must judge rightly to be used
+constexpr size_t kMostLeftOver = 2000;   ///< tokens that a stand-in may leave to be looked at one by one
+constexpr size_t kMostPlaces = 48;       ///< beyond this a walk with the whole configuration is cheaper
+constexpr uint32_t kSmallSubtree = 400;  ///< nodes that are walked rather than looked up
 
 void set_bit(std::span<uint64_t> bits, uint32_t id) { bits[id >> 6] |= uint64_t{1} << (id & 63); }
 
 }  // namespace
 
-std::shared_ptr<const PlaceMask> PlaceCache::find(const std::string& key) {
-  const std::lock_guard lock(mutex_);
-  const auto it = entries_.find(key);
-  if (it == entries_.end()) return nullptr;
-  it->second.used = ++clock_;
-  return it->second.mask;
+void MaskBuilder::set_run(uint32_t first, uint32_t last) {
+  const auto& order = trie_.order();
+  for (uint32_t p = first; p < last; ++p) set_bit(bits_, static_cast<uint32_t>(order[p]));
 }
 
-void PlaceCache::insert(const std::string& key, std::shared_ptr<const PlaceMask> mask) {
-  const std::lock_guard lock(mutex_);
-  const size_t size = mask->bytes() + key.size() + 96;
-  if (bytes_ + size > max_bytes_ && !entries_.empty()) {
-    // Drop the half that was used longest ago.
-    std::vector<uint64_t> ages;
-    ages.reserve(entries_.size());
-    for (const auto& [k, e] : entries_) ages.push_back(e.used);
-    std::nth_element(ages.begin(), ages.begin() + static_cast<ptrdiff_t>(ages.size() / 2), ages.end());
-    const uint64_t median = ages[ages.size() / 2];
-    for (auto it = entries_.begin(); it != entries_.end();) {
-      if (it->second.used <= median) {
-        bytes_ -= it->second.mask->bytes() + it->first.size() + 96;
-        it = entries_.erase(it);
-      } else {
-        ++it;
-      }
-    }
+// Inside a string that takes any plain text: such tokens differ only in their number of characters.
+bool MaskBuilder::mark_plain(StateId state, uint32_t top) {
+  const uint64_t room = machine_.plain_room(state);
+  if (room == 0) return false;
+  if (top == kWhole && (room < TokenTrie::kMostCounted || room >= trie_.max_token_bytes())) {
+    const auto& plain = trie_.plain_at_most(room);
+    for (size_t w = 0; w < bits_.size(); ++w) bits_[w] |= plain[w];
+    return true;
   }
-  if (entries_.try_emplace(key, Entry{std::move(mask), ++clock_}).second) bytes_ += size;
-}
-
-void PlaceCache::replace(const std::string& key, std::shared_ptr<const PlaceMask> mask) {
-  {
-    const std::lock_guard lock(mutex_);
-    const auto it = entries_.find(key);
-    if (it != entries_.end()) {
-      bytes_ -= it->second.mask->bytes() + it->first.size() + 96;
-      entries_.erase(it);
-    }
+  const uint32_t depth = depth_of(top), before = top == kWhole ? 0 : trie_.nodes()[top].chars;
+  const uint32_t first = top == kWhole ? 0 : trie_.nodes()[top].tokens + trie_.nodes()[top].ends;
+  const uint32_t last = top == kWhole ? static_cast<uint32_t>(trie_.order().size()) : trie_.last_token(top);
+  for (uint32_t p = first; p < last; ++p) {
+    const TokenTrie::Plain& plain = trie_.plain(p);
+    if (plain.odd_end <= depth && static_cast<uint64_t>(plain.chars - before) <= room)
+      set_bit(bits_, static_cast<uint32_t>(trie_.order()[p]));
   }
-  insert(key, std::move(mask));
+  return true;
 }
 
-size_t PlaceCache::bytes() const {
-  const std::lock_guard lock(mutex_);
-  return bytes_;
+// Whether everything below `node` leads from `state` back to it.
+bool MaskBuilder::loops_below(StateId state, uint32_t node) {
+  const Machine::Loops* loops = machine_.loops(state);
+  if (!loops) return false;
+  const TokenTrie::Below& below = trie_.below(node);
+  return !(below.ascii[0] & ~loops->ascii[0]) && !(below.ascii[1] & ~loops->ascii[1]) &&
+         (below.only_ascii || (loops->utf8 && below.utf8));
 }
 
-size_t PlaceCache::count() const {
-  const std::lock_guard lock(mutex_);
-  return entries_.size();
-}
-
-std::shared_ptr<const PlaceMask> MaskBuilder::walk(StateId state, bool may_ask_for_more) {
+std::shared_ptr<const PlaceMask> MaskBuilder::walk(StateId state, uint32_t top) {
   const auto& nodes = trie_.nodes();
-  // Runs of places in token order: accepted, and uncertain.
-  std::vector<std::pair<uint32_t, uint32_t>> accepted;
-  auto mask = std::make_shared<PlaceMask>();
-  size_t num_accepted = 0;
-  const auto accept = [&](uint32_t first, uint32_t last) {
-    if (first == last) return;
-    num_accepted += last - first;
-    if (!accepted.empty() && accepted.back().second == first) {
-      accepted.back().second = last;
-    } else {
-      accepted.push_back({first, last});
-    }
-  };
-  const auto doubt = [&](uint32_t first, uint32_t last) {
-    for (uint32_t p = first; p < last; ++p) mask->uncertain.push_back(p);
-  };
-  std::vector<StateId> path{state};
-  const uint32_t n = static_cast<uint32_t>(nodes.size());
-  for (uint32_t i = 0; i < n;) {
+  bits_.assign(trie_.mask_words(), 0);
+  std::vector<uint32_t> doubts;
+  const uint32_t base = depth_of(top), end = end_node(top);
+  path_.clear();
+  path_.push_back({state, mark_plain(state, top)});
+  for (uint32_t i = first_node(top); i < end;) {
     const TokenTrie::Node& node = nodes[i];
-    path.resize(node.depth);
-    if (node.big && node.byte >= 0x80 && node.border) {
+    path_.resize(node.depth - base);
+    const Level parent = path_.back();
+    const bool settled = parent.marked && !node.odd;
+    if (settled && !node.odd_below) {
+      i = node.skip;
+      continue;
+    }
+    if (!settled && node.big && node.byte >= 0x80 && node.border) {
       // A whole script at once, where characters beyond ASCII change nothing.
-      const Machine::Loops* loops = machine_.loops(path[node.depth - 1u]);
+      const Machine::Loops* loops = machine_.loops(parent.state);
       const TokenTrie::Below& below = trie_.below(i);
       if (loops && loops->utf8 && !(below.ascii[0] & ~loops->ascii[0]) &&
           !(below.ascii[1] & ~loops->ascii[1])) {
-        accept(node.tokens, trie_.last_token(i));
+        set_run(node.tokens, trie_.last_token(i));
         i = node.skip;
         continue;
       }
     }
-    const StateId s = machine_.step(path[node.depth - 1u], node.byte);
+    StateId s = machine_.step(parent.state, node.byte);
+    // What leaves the frame with its first byte belongs to the frames below, which have masks of their own.
+    if (path_.size() == 1) s = machine_.without_escape(s);
     if (s == kDeadState) {
       i = node.skip;
       continue;
     }
     if (machine_.guarded(s) || machine_.only_escaped(s)) {
-      doubt(node.tokens, trie_.last_token(i));
+      doubts.push_back(i);
       i = node.skip;
-      if (may_ask_for_more && mask->uncertain.size() > kManyUncertain) {
-        mask->uncertain.clear();
-        mask->needs_more_stack = true;
-        return mask;
-      }
       continue;
     }
-    accept(node.tokens, node.tokens + node.ends);
-    if (node.big) {
-      const Machine::Loops* loops = machine_.loops(s);
-      if (loops) {
-        const TokenTrie::Below& below = trie_.below(i);
-        if (!(below.ascii[0] & ~loops->ascii[0]) && !(below.ascii[1] & ~loops->ascii[1]) &&
-            (below.only_ascii || (loops->utf8 && below.utf8))) {
-          accept(node.tokens + node.ends, trie_.last_token(i));
-          i = node.skip;
-          continue;
-        }
+    if (!settled) set_run(node.tokens, node.tokens + node.ends);
+    if (node.skip == i + 1) {
+      ++i;
+      continue;
+    }
+    bool marked = settled;
+    if (!marked && node.big) {
+      if (loops_below(s, i)) {
+        set_run(node.tokens + node.ends, trie_.last_token(i));
+        i = node.skip;
+        continue;
       }
     }
-    path.push_back(s);
+    if (!marked) marked = mark_plain(s, i);
+    path_.push_back({s, marked});
     ++i;
   }
-  const auto& order = trie_.order();
-  const size_t num_rejected = order.size() - num_accepted;
-  const size_t short_list = trie_.mask_words() * 2;  // as many ids as fill the bytes of a bitset
-  if (std::min(num_accepted, num_rejected) > short_list) {
+  return packed(std::move(doubts));
+}
+
+std::shared_ptr<const PlaceMask> MaskBuilder::packed(std::vector<uint32_t> doubts) const {
+  auto mask = std::make_shared<PlaceMask>();
+  mask->doubts = std::move(doubts);
+  size_t accepted = 0;
+  for (uint64_t w : bits_) accepted += static_cast<size_t>(std::popcount(w));
+  const size_t rejected = trie_.order().size() - accepted;
+  const size_t short_list = trie_.mask_words() / 2;  // a list is slower to apply than a bitset of its bytes
+  if (std::min(accepted, rejected) > short_list) {
     mask->form = PlaceMask::Form::kBits;
-    mask->bits.assign(trie_.mask_words(), 0);
-    for (const auto& [first, last] : accepted)
-      for (uint32_t p = first; p < last; ++p) set_bit(mask->bits, static_cast<uint32_t>(order[p]));
-  } else if (num_accepted <= num_rejected) {
-    mask->form = PlaceMask::Form::kAccepted;
-    mask->list.reserve(num_accepted);
-    for (const auto& [first, last] : accepted)
-      for (uint32_t p = first; p < last; ++p) mask->list.push_back(static_cast<uint32_t>(order[p]));
-  } else {
-    mask->form = PlaceMask::Form::kRejected;
-    mask->list.reserve(num_rejected);
-    uint32_t at = 0;
-    for (const auto& [first, last] : accepted) {
-      for (; at < first; ++at) mask->list.push_back(static_cast<uint32_t>(order[at]));
-      at = last;
-    }
-    for (; at < order.size(); ++at) mask->list.push_back(static_cast<uint32_t>(order[at]));
+    mask->bits = bits_;
+    return mask;
   }
+  mask->form = accepted <= rejected ? PlaceMask::Form::kAccepted : PlaceMask::Form::kRejected;
+  mask->list.reserve(std::min(accepted, rejected));
+  const auto& all = trie_.text_mask();
+  for (size_t w = 0; w < bits_.size(); ++w)
+    for (uint64_t left = accepted <= rejected ? bits_[w] : all[w] & ~bits_[w]; left; left &= left - 1)
+      mask->list.push_back(static_cast<uint32_t>(w * 64 + static_cast<size_t>(std::countr_zero(left))));
   return mask;
 }
 
@@ -197,6 +169,7 @@ MaskBuilder::Stand MaskBuilder::stand_in(const Item& item) const {
     stand.allows_more = false;
     stand.exact_bytes = static_cast<size_t>(std::min<uint64_t>(longest, min - count - 1));
   }
+  if (trie_.longer_than(stand.exact_bytes) > kMostLeftOver) return same;
   if (rule.kind == ProgramRuleKind::kString) {
     r.count = to;
     stand.item.reg = r.pack();
@@ -206,29 +179,60 @@ MaskBuilder::Stand MaskBuilder::stand_in(const Item& item) const {
   return stand;
 }
 
-std::shared_ptr<const PlaceMask> MaskBuilder::place(const Item& item) {
-  std::string before;
-  for (int frames = 1;; ++frames) {
-    const StateId cut = machine_.truncated(item, frames, key_);
-    std::shared_ptr<const PlaceMask> mask = cache_.find(key_);
-    if (!mask) {
-      const std::string key = key_;
-      mask = walk(cut, frames < kMaxFrames);
-      cache_.insert(key, mask);
-    }
-    if (!mask->needs_more_stack) return mask;
-    // A stack that ends above the cut is the same place at every depth, and cannot become clearer.
-    if (frames > 1 && key_ == before) {
-      mask = walk(cut, false);
-      cache_.replace(key_, mask);
-      return mask;
-    }
-    before = key_;
-  }
+std::shared_ptr<const PlaceMask> MaskBuilder::place(const Item& item, uint32_t top) {
+  const StateId cut = machine_.cut(item, key_);
+  if (top != kWhole) key_.append(reinterpret_cast<const char*>(&top), sizeof top);
+  PlaceCache& cache = trie_.places();
+  if (auto mask = cache.find(key_)) return mask;
+  auto mask = walk(cut, top);
+  cache.insert(key_, mask);
+  return mask;
 }
 
-void MaskBuilder::check_uncertain(StateId state, std::string_view text, const std::vector<uint32_t>& places,
-                                  std::span<uint64_t> out) {
+StateId MaskBuilder::step_real(StateId state, std::string& text, uint8_t byte) {
+  StateId s = machine_.step(state, byte);
+  if (machine_.program().needs_text) {
+    text.push_back(static_cast<char>(byte));
+    if (machine_.guarded(s)) {
+      used_text_ = true;
+      s = machine_.resolve(s, text);
+    }
+  }
+  return s;
+}
+
+void MaskBuilder::walk_real(StateId state, std::string& text, uint32_t top, std::span<uint64_t> out) {
+  const auto& nodes = trie_.nodes();
+  const auto& order = trie_.order();
+  const size_t length = text.size();
+  const uint32_t base = depth_of(top), end = end_node(top);
+  const bool with_text = machine_.program().needs_text;
+  std::vector<StateId> path{state};
+  for (uint32_t i = first_node(top); i < end;) {
+    const TokenTrie::Node& node = nodes[i];
+    path.resize(node.depth - base);
+    if (with_text) text.resize(length + path.size() - 1);
+    const StateId s = step_real(path.back(), text, node.byte);
+    if (s == kDeadState) {
+      i = node.skip;
+      continue;
+    }
+    for (uint32_t p = node.tokens; p < node.tokens + node.ends; ++p)
+      set_bit(out, static_cast<uint32_t>(order[p]));
+    path.push_back(s);
+    ++i;
+  }
+  if (with_text) text.resize(length);
+}
+
+void MaskBuilder::check_tokens(StateId state, std::string_view text, std::vector<uint32_t>& places,
+                               std::span<uint64_t> out) {
+  std::erase_if(places, [&](uint32_t p) {
+    const auto id = static_cast<uint32_t>(trie_.order()[p]);
+    return ((out[id >> 6] >> (id & 63)) & 1) != 0;
+  });
+  std::sort(places.begin(), places.end());
+  places.erase(std::unique(places.begin(), places.end()), places.end());
   const bool with_text = machine_.program().needs_text;
   std::string output(with_text ? text : std::string_view{});
   std::vector<StateId> path{state};
@@ -236,7 +240,6 @@ void MaskBuilder::check_uncertain(StateId state, std::string_view text, const st
   size_t valid = 0;  // bytes of `before` whose states are in `path`
   size_t dead = 0;   // if not 0: `before` died at its dead-th byte
   for (uint32_t place : places) {
-    const auto id = static_cast<uint32_t>(trie_.order()[place]);
     const std::string& bytes = trie_.bytes_of(place);
     size_t common = 0;
     while (common < before.size() && common < bytes.size() && before[common] == bytes[common]) ++common;
@@ -251,65 +254,112 @@ void MaskBuilder::check_uncertain(StateId state, std::string_view text, const st
     }
     StateId s = path.back();
     for (; valid < bytes.size(); ++valid) {
-      s = machine_.step(s, static_cast<uint8_t>(bytes[valid]));
-      if (with_text) {
-        output.push_back(bytes[valid]);
-        if (machine_.guarded(s)) s = machine_.resolve(s, output);
-      }
+      s = step_real(s, output, static_cast<uint8_t>(bytes[valid]));
       if (s == kDeadState) {
         dead = valid + 1;
         break;
       }
       path.push_back(s);
     }
-    if (!dead) set_bit(out, id);
+    if (!dead) set_bit(out, static_cast<uint32_t>(trie_.order()[place]));
+  }
+}
+
+void MaskBuilder::apply(const PlaceMask& mask, std::span<uint64_t> out) const {
+  switch (mask.form) {
+    case PlaceMask::Form::kAccepted:
+      for (uint32_t id : mask.list) set_bit(out, id);
+      break;
+    case PlaceMask::Form::kBits:
+      for (size_t w = 0; w < out.size(); ++w) out[w] |= mask.bits[w];
+      break;
+    case PlaceMask::Form::kRejected: {
+      const auto& all = trie_.text_mask();
+      size_t next = 0;  // the list is ascending
+      for (size_t w = 0; w < out.size(); ++w) {
+        uint64_t word = all[w];
+        for (; next < mask.list.size() && mask.list[next] >> 6 == w; ++next)
+          word &= ~(uint64_t{1} << (mask.list[next] & 63));
+        out[w] |= word;
+      }
+      break;
+    }
+  }
+}
+
+void MaskBuilder::apply_stand(const Stand& stand, const PlaceMask& mask, std::span<uint64_t> out,
+                              std::vector<uint32_t>& doubtful) {
+  own_.assign(out.size(), 0);
+  apply(mask, own_);
+  for (uint32_t p : trie_.longest_first()) {
+    if (trie_.bytes_of(p).size() <= stand.exact_bytes) break;
+    const auto id = static_cast<uint32_t>(trie_.order()[p]);
+    uint64_t& word = own_[id >> 6];
+    // A stand-in with more room allows at least what the place does; one below its minimum says nothing here.
+    if (!stand.allows_more || ((word >> (id & 63)) & 1)) doubtful.push_back(p);
+    word &= ~(uint64_t{1} << (id & 63));
+  }
+  for (size_t w = 0; w < own_.size(); ++w) out[w] |= own_[w];
+}
+
+void MaskBuilder::fill_below(StateId state, std::string& text, uint32_t top, std::span<uint64_t> out) {
+  std::vector<Item> items;
+  machine_.closure(state, items);
+  if (items.size() > kMostPlaces) return walk_real(state, text, top, out);
+  std::vector<uint32_t> doubts, doubtful;
+  for (const Item& item : items) {
+    if (item.position == kEscaped || item.position == kDone) continue;
+    Stand stand = stand_in(item);
+    if (top != kWhole) stand = {item, trie_.max_token_bytes(), true};
+    const std::shared_ptr<const PlaceMask> mask = place(stand.item, top);
+    if (stand.exact_bytes < trie_.max_token_bytes()) {
+      apply_stand(stand, *mask, out, doubtful);
+    } else {
+      apply(*mask, out);
+    }
+    doubts.insert(doubts.end(), mask->doubts.begin(), mask->doubts.end());
+  }
+  if (!doubtful.empty()) check_tokens(state, text, doubtful, out);
+  if (doubts.empty()) return;
+  std::sort(doubts.begin(), doubts.end());
+  const auto& nodes = trie_.nodes();
+  const size_t length = text.size();
+  uint32_t done = 0;
+  for (uint32_t d : doubts) {
+    if (d < done) continue;  // below an earlier one, or the same
+    done = nodes[d].skip;
+    const std::string_view bytes = std::string_view(trie_.bytes_of(nodes[d].tokens))
+                                       .substr(depth_of(top), nodes[d].depth - depth_of(top));
+    StateId s = state;
+    for (size_t i = 0; i < bytes.size() && s != kDeadState; ++i)
+      s = step_real(s, text, static_cast<uint8_t>(bytes[i]));
+    if (s != kDeadState) {
+      for (uint32_t p = nodes[d].tokens; p < nodes[d].tokens + nodes[d].ends; ++p)
+        set_bit(out, static_cast<uint32_t>(trie_.order()[p]));
+      if (done - d > kSmallSubtree) {
+        fill_below(s, text, d, out);
+      } else if (done > d + 1) {
+        walk_real(s, text, d, out);
+      }
+    }
+    if (machine_.program().needs_text) text.resize(length);
   }
 }
 
 void MaskBuilder::fill(StateId state, std::string_view text, std::span<uint64_t> out) {
   std::fill(out.begin(), out.end(), 0);
+  used_text_ = false;
   if (state == kDeadState) return;
-  const std::vector<Item> items(machine_.items(state).begin(), machine_.items(state).end());
-  const auto& all = trie_.text_mask();
-  const auto& order = trie_.order();
-  std::vector<uint64_t> own(out.size());
-  std::vector<uint32_t> doubtful;
-  for (const Item& item : items) {
-    const Stand stand = stand_in(item);
-    const std::shared_ptr<const PlaceMask> mask = place(stand.item);
-    switch (mask->form) {
-      case PlaceMask::Form::kAccepted:
-        std::fill(own.begin(), own.end(), 0);
-        for (uint32_t id : mask->list) set_bit(own, id);
-        break;
-      case PlaceMask::Form::kBits:
-        std::copy(mask->bits.begin(), mask->bits.end(), own.begin());
-        break;
-      case PlaceMask::Form::kRejected:
-        std::copy(all.begin(), all.end(), own.begin());
-        for (uint32_t id : mask->list) own[id >> 6] &= ~(uint64_t{1} << (id & 63));
-        break;
-    }
-    doubtful.insert(doubtful.end(), mask->uncertain.begin(), mask->uncertain.end());
-    if (stand.exact_bytes < trie_.max_token_bytes())
-      for (uint32_t p : trie_.longest_first()) {
-        if (trie_.bytes_of(p).size() <= stand.exact_bytes) break;
-        const auto id = static_cast<uint32_t>(order[p]);
-        uint64_t& word = own[id >> 6];
-        // A stand-in with more room allows at least what the place does; one below its minimum says nothing
-        // here.
-        if (!stand.allows_more || ((word >> (id & 63)) & 1)) doubtful.push_back(p);
-        word &= ~(uint64_t{1} << (id & 63));
-      }
-    for (size_t w = 0; w < own.size(); ++w) out[w] |= own[w];
-  }
-  std::erase_if(doubtful, [&](uint32_t p) {
-    const auto id = static_cast<uint32_t>(order[p]);
-    return ((out[id >> 6] >> (id & 63)) & 1) != 0;
-  });
-  std::sort(doubtful.begin(), doubtful.end());
-  doubtful.erase(std::unique(doubtful.begin(), doubtful.end()), doubtful.end());
-  check_uncertain(state, text, doubtful, out);
+  std::string output(machine_.program().needs_text ? text : std::string_view{});
+  fill_below(state, output, kWhole, out);
+}
+
+void MaskBuilder::prepare(StateId state) {
+  std::vector<Item> items;
+  machine_.closure(state, items);
+  if (items.size() > kMostPlaces) return;
+  for (const Item& item : items)
+    if (item.position != kEscaped && item.position != kDone) place(stand_in(item).item, kWhole);
 }
 
 }  // namespace millrace::grammar

@@ -17,14 +17,10 @@ constexpr uint32_t kNoStep = ~uint32_t{0};
 }  // namespace
 
 CompiledGrammar::CompiledGrammar(std::shared_ptr<const Program> program,
-                                 std::shared_ptr<const TokenTrie> trie, size_t mask_cache_bytes)
-    : program_(std::move(program)),
-      trie_(std::move(trie)),
-      places_(std::make_unique<PlaceCache>(mask_cache_bytes)) {}
+                                 std::shared_ptr<const TokenTrie> trie)
+    : program_(std::move(program)), trie_(std::move(trie)) {}
 
-CompiledGrammar::~CompiledGrammar() = default;
-
-size_t CompiledGrammar::bytes() const { return program_->bytes + places_->bytes(); }
+size_t CompiledGrammar::bytes() const { return program_->bytes; }
 
 /// What a matcher and its forks have in common: the machine, and the tree of accepted steps.
 struct Matcher::Shared {
@@ -150,19 +146,18 @@ void Matcher::fill_mask(std::span<uint64_t> out) {
   s.maybe_compact();
   const StateId state = s.steps[step_].state;
   const auto words = out.subspan(0, mask_words());
-  const bool keep = !s.machine.program().needs_text;  // otherwise the text belongs to the mask as well
   bool done = false;
-  if (keep)
-    for (Shared::KeptMask& m : s.masks)
-      if (m.state == state) {
-        m.used = ++s.clock;
-        std::copy(m.bits.begin(), m.bits.end(), words.begin());
-        done = true;
-        break;
-      }
+  for (Shared::KeptMask& m : s.masks)
+    if (m.state == state) {
+      m.used = ++s.clock;
+      std::copy(m.bits.begin(), m.bits.end(), words.begin());
+      done = true;
+      break;
+    }
   if (!done) {
-    MaskBuilder builder(s.machine, s.grammar->trie(), s.grammar->places());
+    MaskBuilder builder(s.machine, s.grammar->trie());
     builder.fill(state, text_, words);
+    const bool keep = !builder.used_text();  // otherwise the text belongs to the mask as well
     if (s.machine.can_end(state))
       for (TokenId e : s.grammar->trie().vocabulary().end_of_generation)
         words[static_cast<size_t>(e) >> 6] |= uint64_t{1} << (e & 63);

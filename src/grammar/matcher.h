@@ -13,26 +13,21 @@
 
 namespace millrace::grammar {
 
-class PlaceCache;
-
-/// A program with the vocabulary it masks. Immutable but for its cache of masks, which is thread-safe.
+/// A program with the vocabulary it masks. Immutable but for the vocabulary's cache of masks, which is
+/// thread-safe.
 class CompiledGrammar {
  public:
-  CompiledGrammar(std::shared_ptr<const Program> program, std::shared_ptr<const TokenTrie> trie,
-                  size_t mask_cache_bytes = size_t{24} << 20);
-  ~CompiledGrammar();
+  CompiledGrammar(std::shared_ptr<const Program> program, std::shared_ptr<const TokenTrie> trie);
 
   const Program& program() const { return *program_; }
   const std::shared_ptr<const Program>& shared_program() const { return program_; }
   const TokenTrie& trie() const { return *trie_; }
-  PlaceCache& places() const { return *places_; }
-  /// Estimate: program and masks.
+  /// Estimate of the program; masks are the vocabulary's.
   size_t bytes() const;
 
  private:
   std::shared_ptr<const Program> program_;
   std::shared_ptr<const TokenTrie> trie_;
-  std::unique_ptr<PlaceCache> places_;
 };
 
 /// Follows one output, token by token. Copies (forks) and rollbacks are O(1): what they share is immutable. A

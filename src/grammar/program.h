@@ -46,8 +46,9 @@ struct ProgramRule {
 struct CompiledString {
   std::shared_ptr<const Dfa> dfa;
   std::shared_ptr<const LengthOracle> lengths;
-  uint64_t farthest = 0;  ///< most characters that any state needs to reach an accepting one
-  bool any_text = false;  ///< the automaton takes everything
+  uint64_t farthest = 0;             ///< most characters that any state needs to reach an accepting one
+  bool any_text = false;             ///< the automaton takes everything
+  std::vector<uint16_t> plain_room;  ///< by state, see plain_room.h
 };
 
 /// Positions of an object's frame, relative to its rule's start.
@@ -75,7 +76,8 @@ struct CompiledObject {
   std::vector<uint64_t> required;                 ///< [words]
   std::vector<uint32_t> bit_class;                ///< tracked bit -> class
   std::vector<uint8_t> bit_usable;
-  uint32_t untracked_usable = 0;  ///< number of usable untracked classes
+  uint32_t untracked_usable = 0;     ///< number of usable untracked classes
+  std::vector<uint16_t> plain_room;  ///< by key state, as far as untracked keys go
 };
 
 namespace array_at {
@@ -94,6 +96,11 @@ inline constexpr Position kCheckNext =
 inline constexpr Position kPositions = 10;
 }  // namespace array_at
 
+/// Content of a rule, hashed: see identity.h.
+struct RuleIdentity {
+  uint64_t a = 0, b = 0;
+};
+
 struct Program {
   std::vector<ProgramRule> rules;
   std::vector<uint32_t> rule_of;     ///< by position
@@ -107,6 +114,7 @@ struct Program {
   std::vector<CompiledString> strings;
   std::vector<CompiledObject> objects;
   std::vector<ArrayRule> arrays;
+  std::vector<RuleIdentity> identity;  ///< by rule
   uint32_t root = 0;
   bool root_nullable = false;
   bool needs_text = false;  ///< some rule compares values with earlier ones

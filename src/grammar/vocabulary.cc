@@ -4,6 +4,7 @@
 #include <array>
 
 #include "core/error.h"
+#include "grammar/place_cache.h"
 
 namespace millrace::grammar {
 namespace {
@@ -55,7 +56,8 @@ Vocabulary byte_vocabulary() {
   return v;
 }
 
-TokenTrie::TokenTrie(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary)) {
+TokenTrie::TokenTrie(Vocabulary vocabulary, size_t mask_cache_bytes)
+    : vocabulary_(std::move(vocabulary)), places_(std::make_shared<PlaceCache>(mask_cache_bytes)) {
   const auto& tokens = vocabulary_.token_bytes;
   require(!tokens.empty(), ErrorCode::kInvalidArgument, "a grammar's vocabulary has no tokens");
   vocabulary_.special.resize(tokens.size(), false);
@@ -93,13 +95,14 @@ TokenTrie::TokenTrie(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary))
     }
     for (size_t d = common; d < bytes.size(); ++d) {
       open.push_back(static_cast<uint32_t>(nodes_.size()));
-      nodes_.push_back(
-          {0, place, 0, static_cast<uint16_t>(d + 1), static_cast<uint8_t>(bytes[d]), false, false});
+      nodes_.push_back({0, place, 0, static_cast<uint16_t>(d + 1), static_cast<uint8_t>(bytes[d]), false,
+                        false, false, false, 0});
     }
     ++nodes_[open.back()].ends;
     before = bytes;
   }
   for (uint32_t n : open) nodes_[n].skip = static_cast<uint32_t>(nodes_.size());
+  find_plain();
   // Bottom up: what occurs below, and from which states of the UTF-8 check a subtree is well formed.
   std::vector<uint8_t> good(nodes_.size());
   below_of_.assign(nodes_.size(), 0);
@@ -137,6 +140,58 @@ TokenTrie::TokenTrie(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary))
     nodes_[i].big = true;
     below_of_[i] = static_cast<uint32_t>(below_.size());
     below_.push_back(b);
+  }
+}
+
+// Along each path of the trie: which bytes are plain, and how many characters have begun. A byte that is not
+// well-formed is odd, and the check starts anew after it.
+void TokenTrie::find_plain() {
+  longer_than_.assign(max_bytes_ + 2, 0);
+  plain_.resize(order_.size());
+  plain_at_most_.assign(kMostCounted + 1, {});
+  std::vector<std::vector<uint32_t>> by_chars(kMostCounted + 1);
+  std::vector<int> state{0};
+  std::vector<uint16_t> chars{0}, odd_end{0};
+  for (uint32_t i = 0; i < nodes_.size(); ++i) {
+    Node& n = nodes_[i];
+    state.resize(n.depth);
+    chars.resize(n.depth);
+    odd_end.resize(n.depth);
+    int next = utf8_step(state.back(), n.byte);
+    n.odd = next < 0 || n.byte < 0x20 || n.byte == '"' || n.byte == '\\';
+    if (next < 0) next = 0;
+    // The line separators are e2 80 a8 and e2 80 a9. A token that ends within one is plain: the next byte
+    // decides.
+    if (next == 0 && (n.byte == 0xa8 || n.byte == 0xa9) && n.depth >= 3) {
+      const std::string& bytes = vocabulary_.token_bytes[order_[n.tokens]];
+      n.odd |= bytes.compare(n.depth - 3u, 2, "\xe2\x80") == 0;
+    }
+    n.chars = static_cast<uint16_t>(chars.back() + ((n.byte & 0xc0) != 0x80 ? 1 : 0));
+    state.push_back(next);
+    chars.push_back(n.chars);
+    odd_end.push_back(n.odd ? n.depth : odd_end.back());
+    for (uint32_t p = n.tokens; p < n.tokens + n.ends; ++p) {
+      plain_[p] = {odd_end.back(), n.chars};
+      if (odd_end.back() == 0) by_chars[std::min<size_t>(n.chars, kMostCounted)].push_back(p);
+      ++longer_than_[n.depth];
+    }
+  }
+  for (uint32_t i = static_cast<uint32_t>(nodes_.size()); i-- > 0;)
+    for (uint32_t c = i + 1; c < nodes_[i].skip; c = nodes_[c].skip)
+      nodes_[i].odd_below |= nodes_[c].odd || nodes_[c].odd_below;
+  size_t longer = 0;
+  for (size_t b = longer_than_.size(); b-- > 0;) {
+    const size_t here = longer_than_[b];
+    longer_than_[b] = longer;
+    longer += here;
+  }
+  std::vector<uint64_t> bits(text_mask_.size(), 0);
+  for (size_t n = 0; n <= kMostCounted; ++n) {
+    for (uint32_t p : by_chars[n]) {
+      const auto id = static_cast<size_t>(order_[p]);
+      bits[id >> 6] |= uint64_t{1} << (id & 63);
+    }
+    plain_at_most_[n] = bits;
   }
 }
 

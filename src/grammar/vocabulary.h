@@ -1,6 +1,7 @@
 // The vocabulary as the grammar sees it: the bytes of each token, sorted into a trie.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -9,6 +10,7 @@
 namespace millrace::grammar {
 
 using TokenId = int32_t;
+class PlaceCache;
 
 struct Vocabulary {
   std::vector<std::string> token_bytes;  ///< by id; what the token adds in the middle of a text
@@ -24,7 +26,7 @@ Vocabulary byte_vocabulary();
 /// Tokens in order of their bytes, as a flat trie in depth-first order. Immutable, shared by all grammars.
 class TokenTrie {
  public:
-  explicit TokenTrie(Vocabulary vocabulary);
+  explicit TokenTrie(Vocabulary vocabulary, size_t mask_cache_bytes = size_t{64} << 20);
 
   struct Node {
     uint32_t skip;    ///< first node after this one's subtree
@@ -32,8 +34,11 @@ class TokenTrie {
     uint32_t ends;    ///< how many tokens end here
     uint16_t depth;   ///< 1 for the first byte
     uint8_t byte;
-    bool big;     ///< has a Below entry
-    bool border;  ///< entered between characters, it and all below is well-formed UTF-8 as far as it goes
+    bool big;        ///< has a Below entry
+    bool border;     ///< entered between characters, it and all below is well-formed UTF-8 as far as it goes
+    bool odd;        ///< its byte is not plain (see plain_at_most)
+    bool odd_below;  ///< some token of the subtree has a byte beyond this node that is not plain
+    uint16_t chars;  ///< characters begun on the way here, this byte included
   };
   /// What lies below a node with a large subtree.
   struct Below {
@@ -60,6 +65,24 @@ class TokenTrie {
   /// Places in order(), the longest tokens first.
   const std::vector<uint32_t>& longest_first() const { return longest_first_; }
   size_t max_token_bytes() const { return max_bytes_; }
+  /// How many tokens are longer than so many bytes.
+  size_t longer_than(size_t bytes) const { return bytes + 1 < longer_than_.size() ? longer_than_[bytes] : 0; }
+
+  /// Plain: see plain_room.h. Quotes, backslashes, control characters and bytes that are not well-formed
+  /// UTF-8 are not.
+  struct Plain {
+    uint16_t odd_end;  ///< from here on all bytes are plain
+    uint16_t chars;    ///< characters begun in the whole token
+  };
+  const Plain& plain(uint32_t place) const { return plain_[place]; }
+  /// Bits of the plain tokens with at most so many characters; of all plain ones from kMostCounted on.
+  static constexpr size_t kMostCounted = 64;
+  const std::vector<uint64_t>& plain_at_most(uint64_t chars) const {
+    return plain_at_most_[std::min<uint64_t>(chars, plain_at_most_.size() - 1)];
+  }
+
+  /// Masks of places of all grammars over this vocabulary.
+  PlaceCache& places() const { return *places_; }
 
  private:
   Vocabulary vocabulary_;
@@ -70,6 +93,12 @@ class TokenTrie {
   std::vector<uint64_t> text_mask_;
   std::vector<uint32_t> longest_first_;
   size_t max_bytes_ = 0;
+  void find_plain();
+
+  std::vector<size_t> longer_than_;
+  std::vector<Plain> plain_;
+  std::vector<std::vector<uint64_t>> plain_at_most_;
+  std::shared_ptr<PlaceCache> places_;
 };
 
 }  // namespace millrace::grammar
