@@ -72,7 +72,8 @@ void Block::forward(const Step& s, int layer, float* x, int64_t hidden) const {
     add_part(s, layer, *mixer, post_attn_norm, h, x, hidden);
     add_part(s, layer, *ffn, post_ffn_norm, f, x, hidden);
   } else {
-    for (const ops::InputForm form : ffn_forms) ops::prepare_input(s.context(), h, form);
+    for (const ops::InputForm form : ffn_forms)
+      ops::prepare_input(s.context(), h, ops::form_for(s.context(), form, s.rows()));
     add_part(s, layer, *mixer, post_attn_norm, h, x, hidden);
     add_part(s, layer, *ffn, post_ffn_norm, h, x, hidden);
   }
@@ -107,6 +108,12 @@ class Decoder final : public Model {
       last = gathered;
     }
     finish(s, last, wanted, outputs);
+  }
+
+  std::vector<std::vector<uint64_t>> expert_load() const override {
+    std::vector<std::vector<uint64_t>> load;
+    for (const Block& b : blocks) load.push_back(b.ffn ? b.ffn->expert_load() : std::vector<uint64_t>{});
+    return load;
   }
 
   void set_info(const Config& config, const Weights& weights) {

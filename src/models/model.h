@@ -66,6 +66,10 @@ class Model {
   virtual void forward(const ops::Context& context, const layers::Batch& batch, layers::KvCache& cache,
                        const Outputs& outputs) = 0;
 
+  /// Mixture of experts: for each layer the rows that each of its experts got since the start (empty for layers
+  /// without experts). May be called from any thread.
+  virtual std::vector<std::vector<uint64_t>> expert_load() const { return {}; }
+
  protected:
   ModelInfo info_;
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "compress/convert/gguf_export.h"
@@ -155,6 +156,33 @@ TEST(ConvertFp8, ScalesAreAppliedWhereverFp8IsRead) {
   const auto converted = loaders::open_checkpoint(dir / "m.gguf");
   EXPECT_EQ(converted.find("blk.0.attn_q.weight")->dtype, DType::kBF16);
   EXPECT_LT(difference(got, logits_of(converted, pool)), 1e-5);
+}
+
+/// Logits of the weights that the bytes mean, from PyTorch (scripts/fixtures/quantised_models.py).
+TEST(ConvertFp8, EveryKindOfScaleIsExactInFloats) {
+  ThreadPool pool(2);
+  int checked = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(testing::fixture("models/quantised"))) {
+    const auto source = loaders::open_checkpoint(entry.path());
+    if (source.metadata.has("quantization_config.modules_to_not_convert")) continue;  // MXFP4 stays as it is
+    const auto json = nlohmann::json::parse(testing::read_file(entry.path() / "reference.json"));
+    testing::TempDir dir;
+    convert::ExportOptions options;
+    options.type = DType::kF32;
+    const auto result = convert::export_gguf(source, options, dir / "m.gguf", pool);
+    for (const std::string& name : result.left_out) EXPECT_THAT(name, ::testing::EndsWith("input_scale"));
+    const auto converted = loaders::open_checkpoint(dir / "m.gguf");
+    const auto model = models::load_model(converted, {}, pool);
+    models::SequenceRunner runner(*model, pool, best_isa(), layers::KvType::kF32, 64);
+    const auto last = json["logits"].back().get<std::vector<float>>();
+    const float* got = runner.append(json["prompt"].get<std::vector<int32_t>>());
+    double worst = 0;
+    for (size_t i = 0; i < last.size(); ++i)
+      worst = std::max(worst, std::fabs(static_cast<double>(got[i]) - last[i]));
+    EXPECT_LT(worst / json["spread"].get<double>(), 1e-4) << entry.path().filename();
+    ++checked;
+  }
+  EXPECT_GE(checked, 5);
 }
 
 TEST(ConvertErrors, NameWhatCannotBeWritten) {
