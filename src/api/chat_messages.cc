@@ -147,7 +147,11 @@ void read_tools(const Json& tools, const SchemaLimits& limits, GenerationRequest
     fields.ignore({"return", "response"});
     fields.finish();
     tool.finish();
-    out.push_back(tools[i]);
+    Json shown = tools[i];
+    // Most templates read the parameters of every function.
+    if (entry.parameters.empty())
+      shown["function"]["parameters"] = {{"type", "object"}, {"properties", Json::object()}};
+    out.push_back(std::move(shown));
     request.tools.push_back(std::move(entry));
   }
   if (!out.empty()) request.tools_json = out.dump();

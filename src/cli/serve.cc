@@ -39,7 +39,8 @@ struct ServeArguments {
   ModelArguments model;
   server::AppOptions app;
   engine::EngineOptions engine;
-  std::string kv_memory, swap_memory = "256MiB", policy = "fcfs", name, body = "32MiB";
+  std::string kv_memory, swap_memory = "256MiB", cache_dir_size = "1GiB", policy = "fcfs", name,
+                         body = "32MiB";
   bool no_prefix_cache = false, log_json = false, quiet = false;
   double drain_seconds = 30;
   std::string chat_template, tool_format, reasoning_format, grammar_memory = "48MiB";
@@ -87,6 +88,10 @@ void add_options(CLI::App& app, ServeArguments& a) {
   app.add_option("--swap-memory", a.swap_memory, "for preempted sequences (default 256MiB)")
       ->type_name("SIZE")
       ->group(e);
+  app.add_option("--cache-dir", a.engine.cache_dir, "folder that keeps the prefix cache over restarts")
+      ->type_name("DIR")
+      ->group(e);
+  app.add_option("--cache-dir-size", a.cache_dir_size, "")->group("");
   app.add_flag("--no-prefix-cache", a.no_prefix_cache, "compute every prompt whole")->group(e);
   const std::string l = "Limits";
   app.add_option("--max-waiting", a.engine.max_waiting, "requests in the queue (default 4096)")
@@ -157,6 +162,7 @@ void add_options(CLI::App& app, ServeArguments& a) {
 void finish_options(ServeArguments& a) {
   if (!a.kv_memory.empty()) a.engine.kv_memory_bytes = parse_bytes(a.kv_memory);
   a.engine.swap_bytes = a.swap_memory == "0" ? 0 : parse_bytes(a.swap_memory);
+  a.engine.cache_dir_bytes = parse_bytes(a.cache_dir_size);
   a.app.http.limits.body_bytes = parse_bytes(a.body);
   a.engine.prefix_cache = !a.no_prefix_cache;
   try {
@@ -185,7 +191,7 @@ int run_serve(int argc, char** argv) {
   if (parse_arguments(app, argc, argv)) return 0;
   finish_options(a);
   log::set_json(a.log_json);
-  if (a.quiet) log::set_level(log::Level::kWarn);
+  log::set_level(a.quiet ? log::Level::kWarn : log::Level::kInfo);
   std::signal(SIGTERM, [](int) { g_signal = 1; });
   std::signal(SIGINT, [](int) { g_signal = 1; });
 

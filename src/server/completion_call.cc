@@ -304,7 +304,9 @@ class CompletionCall : public Call, public std::enable_shared_from_this<Completi
       c.result.finish_reason = "tool_calls";
     if (c.stops.matched() >= 0)
       c.result.stop_string = r_.stop[static_cast<size_t>(c.stops.matched())];
-    else
+    else if (e.stop_token &&
+             std::find(r_.generation.stop_token_ids.begin(), r_.generation.stop_token_ids.end(),
+                       *e.stop_token) != r_.generation.stop_token_ids.end())
       c.result.stop_token = e.stop_token;
     if (r_.stream)
       stream_->end_choice(c.result, extras(c), out_);
