@@ -66,8 +66,8 @@ class Model {
   virtual void forward(const ops::Context& context, const layers::Batch& batch, layers::KvCache& cache,
                        const Outputs& outputs) = 0;
 
-  /// Mixture of experts: for each layer the rows that each of its experts got since the start (empty for layers
-  /// without experts). May be called from any thread.
+  /// Mixture of experts: for each layer the rows that each of its experts got since the start (empty for
+  /// layers without experts). May be called from any thread.
   virtual std::vector<std::vector<uint64_t>> expert_load() const { return {}; }
 
  protected:
@@ -79,12 +79,33 @@ class Model {
 std::unique_ptr<Model> load_model(const loaders::Checkpoint& checkpoint, const LoadOptions& options,
                                   ThreadPool& pool);
 
+/// What writing a family as GGUF takes beside its table of tensor names.
+struct GgufForm {
+  enum class Norm : uint8_t { kRms, kLayer };
+  /// A setting written as ARCHITECTURE.gguf when config.json has it.
+  struct Setting {
+    enum class Kind : uint8_t { kUnsigned, kFloat, kBool };
+    const char* gguf;
+    const char* hf;
+    Kind kind;
+  };
+  const char* hf_class;      ///< in "architectures" of config.json
+  const char* architecture;  ///< general.architecture
+  Norm norm = Norm::kRms;
+  /// Rows of Q and K are reordered so that the two values a rotation mixes lie side by side.
+  bool pairs_side_by_side = false;
+  /// Every head has keys and values of its own, whatever config.json says.
+  bool plain_heads = false;
+  std::vector<Setting> settings = {};
+};
+
 /// Registration: `gguf_names` are values of general.architecture, `hf_names` values of "architectures" in
 /// config.json.
 struct Family {
   std::vector<std::string> gguf_names;
   std::vector<std::string> hf_names;
   std::unique_ptr<Model> (*load)(const loaders::Checkpoint&, const LoadOptions&, ThreadPool&);
+  std::vector<GgufForm> gguf_forms = {};  ///< how it is written as GGUF; empty: it cannot be
 };
 void register_family(const Family& family);
 const std::vector<Family>& families();

@@ -41,7 +41,7 @@ DecoderSpec read_common(const Config& config, const Weights& weights) {
   if (const auto rms = config.find_number({"attention.layer_norm_rms_epsilon", "rms_norm_eps"})) {
     spec.norm_epsilon = *rms;
   } else {
-    for (const char* hf : {"layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"}) {
+    for (const char* hf : {"layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"}) {
       const auto layer = config.find_number({"attention.layer_norm_epsilon", hf});
       if (!layer) continue;
       spec.norm_epsilon = *layer;

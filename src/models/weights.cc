@@ -371,7 +371,7 @@ std::vector<float> Weights::values(std::string_view name, std::string_view suffi
   const loaders::RowReader reader(checkpoint_, tensor);
   reader.read(0, reader.rows(), out.data());
   const NameRule* rule = checkpoint_.format == loaders::Format::kHuggingFace ? names_.find(name) : nullptr;
-  if (rule && rule->transform == Transform::kAddOne)
+  if (rule && rule->transform == Transform::kAddOne && suffix != ".bias")
     for (float& v : out) v += 1.0f;
   if (rule && rule->transform == Transform::kNegateExp)
     for (float& v : out) v = -std::exp(v);

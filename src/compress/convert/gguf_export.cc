@@ -186,7 +186,9 @@ class Exporter {
               checkpoint_.path.string(), part->name, dtype_name(part->dtype), part->shape.to_string(),
               p.parts[0]->name, dtype_name(p.parts[0]->dtype), p.parts[0]->shape.to_string());
     }
-    p.transform = rule.transform;
+    // A norm stored around one has its bias as it is.
+    p.transform =
+        rule.transform == Transform::kAddOne && suffix == ".bias" ? Transform::kNone : rule.transform;
     set_shape(p);
     set_rotation(p, rule.gguf);
     p.factor = query_factor(rule.gguf);

@@ -27,8 +27,15 @@ std::vector<Setting> deepseek_settings() {
           {"expert_weights_norm", "norm_topk_prob", kBool}};
 }
 
+std::vector<Recipe> with_registered(std::vector<Recipe> table) {
+  for (const models::Family& family : models::families())
+    for (const models::GgufForm& f : family.gguf_forms)
+      table.push_back({f.hf_class, f.architecture, f.norm, f.pairs_side_by_side, f.plain_heads, f.settings});
+  return table;
+}
+
 const std::vector<Recipe>& recipes() {
-  static const std::vector<Recipe> table = {
+  static const std::vector<Recipe> table = with_registered({
       {"LlamaForCausalLM", "llama", kRms, true},
       {"MistralForCausalLM", "llama", kRms, true, false, {kWindow}},
       {"MixtralForCausalLM",
@@ -166,7 +173,7 @@ const std::vector<Recipe>& recipes() {
        nullptr,
        {},
        qwen3_next_settings},
-  };
+  });
   return table;
 }
 

@@ -6,25 +6,20 @@
 #include <vector>
 
 #include "compress/convert/families.h"
+#include "models/model.h"
 
 namespace millrace::convert {
 
-/// A setting written as ARCHITECTURE.gguf when config.json has it.
-struct Setting {
-  enum class Kind { kUnsigned, kFloat, kBool };
-  const char* gguf;
-  const char* hf;
-  Kind kind;
-};
+using Setting = models::GgufForm::Setting;
 
+/// The form of a family that registers it itself (models/model.h), or one from the table here with what no
+/// form says.
 struct Recipe {
-  enum class Norm { kRms, kLayer };
-  const char* hf_class;      ///< in "architectures" of config.json
-  const char* architecture;  ///< general.architecture
+  using Norm = models::GgufForm::Norm;
+  const char* hf_class;
+  const char* architecture;
   Norm norm;
-  /// Rows of Q and K are reordered so that the two values a rotation mixes lie side by side.
   bool pairs_side_by_side = false;
-  /// Every head has keys and values of its own, whatever config.json says.
   bool plain_heads = false;
   std::vector<Setting> settings;
   /// What has its own arrangement or is computed; null where the table of names and `settings` say it all.

@@ -195,7 +195,7 @@ RopeFactors write_settings(const Config& config, const Recipe& recipe, const Siz
     u32(".attention.value_length", sizes.value_dim);
   }
   float epsilon = 1e-5f;
-  for (const char* key : {"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"})
+  for (const char* key : {"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"})
     if (const auto value = config.find_number(hf(key))) {
       epsilon = *value;
       break;
