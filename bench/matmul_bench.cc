@@ -103,9 +103,9 @@ int run(int argc, char** argv) {
         std::vector<float> x(static_cast<size_t>(n * cols)), y(static_cast<size_t>(n * rows));
         for (auto& v : x) v = static_cast<float>(random() % 2001) / 1000.0f - 1.0f;
         const double operations = 2.0 * static_cast<double>(rows * cols * n);
-        const double peak_rate = w[0].input_form() == ops::InputForm::kInt8   ? int8
-                                 : w[0].input_form() == ops::InputForm::kBF16 ? bf16
-                                                                              : f32;
+        const double peak_rate = w[0].input_form(1) == ops::InputForm::kInt8   ? int8
+                                 : w[0].input_form(1) == ops::InputForm::kBF16 ? std::max(bf16, f32)
+                                                                               : f32;
         double best = 1e9;
         size_t next = 0;
         const double stop = now() + 0.25;

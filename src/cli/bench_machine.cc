@@ -62,11 +62,11 @@ double MachineLimits::compute_seconds(std::string_view name, double operations) 
   const auto type = dtype_from_name(name.substr(space + 1));
   const kernels::MatmulLayout* layout = type ? kernels::matmul_layout(*type, isa_) : nullptr;
   if (!layout) return 0;
-  switch (layout->input) {
+  switch (layout->few.input) {
     case kernels::MatmulInput::kInt8:
       return operations / int8_ops;
     case kernels::MatmulInput::kBF16:
-      return operations / bf16_ops;
+      return operations / std::max(bf16_ops, f32_ops);
     case kernels::MatmulInput::kF32:
       return operations / f32_ops;
   }

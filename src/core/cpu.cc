@@ -2,6 +2,7 @@
 
 #include <sched.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #if defined(__x86_64__)
@@ -33,6 +34,17 @@ uint64_t xgetbv0() {
   return (static_cast<uint64_t>(hi) << 32) | lo;
 }
 
+/// Tile registers are 8 KiB of state that Linux saves only for processes that asked (arch_prctl(2),
+/// ARCH_REQ_XCOMP_PERM). Threads inherit the permission.
+bool request_tiles() {
+#if defined(__linux__) && defined(SYS_arch_prctl)
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
 CpuFeatures detect() {
   CpuFeatures f;
   uint32_t a, b, c, d;
@@ -53,8 +65,7 @@ CpuFeatures detect() {
   f.avx_vnni = f.avx2 && bit(a71, 4);
   f.avx512 = f.avx2 && zmm && bit(b7, 16) && bit(b7, 17) && bit(b7, 30) && bit(b7, 31) && bit(c7, 11);
   f.avx512_bf16 = f.avx512 && bit(a71, 5);
-  f.amx_bf16 = tiles && f.avx512 && bit(d7, 22) && bit(d7, 24);
-  f.amx_int8 = tiles && f.avx512 && bit(d7, 25) && bit(d7, 24);
+  f.amx = tiles && f.avx512_bf16 && bit(d7, 22) && bit(d7, 24) && bit(d7, 25) && request_tiles();
   return f;
 }
 #else
@@ -109,16 +120,18 @@ IsaLevel best_isa() {
   return f.avx512 ? IsaLevel::kAvx512 : f.avx2 ? IsaLevel::kAvx2 : IsaLevel::kScalar;
 }
 
+IsaLevel fastest_isa() { return cpu_features().amx ? IsaLevel::kAmx : best_isa(); }
+
 IsaLevel parse_isa(std::string_view name) {
-  if (name == "auto") return best_isa();
-  for (IsaLevel level : {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512}) {
+  if (name == "auto") return fastest_isa();
+  for (IsaLevel level : {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512, IsaLevel::kAmx}) {
     if (name != isa_name(level)) continue;
-    require(level <= best_isa(), ErrorCode::kUnsupported, "this CPU has no {} (its best level is {})", name,
-            isa_name(best_isa()));
+    require(level <= fastest_isa(), ErrorCode::kUnsupported, "this CPU has no {} (its best level is {})",
+            name, isa_name(fastest_isa()));
     return level;
   }
-  fail(ErrorCode::kInvalidArgument, "unknown instruction set '{}': expected auto, avx512, avx2 or scalar",
-       name);
+  fail(ErrorCode::kInvalidArgument,
+       "unknown instruction set '{}': expected auto, amx, avx512, avx2 or scalar", name);
 }
 
 std::string_view isa_name(IsaLevel level) {
@@ -129,6 +142,8 @@ std::string_view isa_name(IsaLevel level) {
       return "avx2";
     case IsaLevel::kAvx512:
       return "avx512";
+    case IsaLevel::kAmx:
+      return "amx";
   }
   return "unknown";
 }

@@ -8,25 +8,29 @@
 
 namespace millrace {
 
-/// Levels a user can force with --isa. kAvx512 needs F, BW, VL, DQ and VNNI; kAvx2 needs AVX2, FMA, F16C and
-/// BMI2.
-enum class IsaLevel { kScalar, kAvx2, kAvx512 };
+/// Levels a user can force with --isa. kAvx2 needs AVX2, FMA, F16C and BMI2; kAvx512 needs F, BW, VL, DQ and
+/// VNNI; kAmx needs besides the tiles of AMX with int8 and bfloat16, AVX-512 BF16, and the kernel's
+/// permission.
+enum class IsaLevel { kScalar, kAvx2, kAvx512, kAmx };
 
 struct CpuFeatures {
   bool avx2 = false;      ///< AVX2 + FMA + F16C + BMI2, and the OS saves YMM
   bool avx_vnni = false;  ///< VEX-coded VNNI beside avx2
   bool avx512 = false;    ///< F, BW, VL, DQ, VNNI, and the OS saves ZMM
   bool avx512_bf16 = false;
-  bool amx_int8 = false;
-  bool amx_bf16 = false;
+  bool amx = false;  ///< tiles, int8, bfloat16; the kernel has let this process use them
 };
 
 const CpuFeatures& cpu_features();
 
-/// The highest level this CPU has.
+/// The highest level at which a sequence's results do not depend on what else is computed with it: below
+/// kAmx.
 IsaLevel best_isa();
+/// The highest level this CPU has, which "auto" means. With kAmx, results alone and in company differ by
+/// rounding.
+IsaLevel fastest_isa();
 
-/// "auto", "avx512", "avx2", "scalar" to a level; Error(kInvalidArgument) for another word,
+/// "auto", "amx", "avx512", "avx2", "scalar" to a level; Error(kInvalidArgument) for another word,
 /// Error(kUnsupported) for a level this CPU does not have.
 IsaLevel parse_isa(std::string_view name);
 std::string_view isa_name(IsaLevel level);

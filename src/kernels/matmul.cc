@@ -1,5 +1,6 @@
 #include "kernels/matmul.h"
 
+#include <algorithm>
 #include <array>
 
 #include "kernels/matmul_formats.h"
@@ -22,10 +23,14 @@ struct IsaKernels {
 
 IsaKernels isa_kernels(IsaLevel isa) {
 #if defined(__x86_64__)
-  if (isa == IsaLevel::kAvx512) {
+  if (isa >= IsaLevel::kAvx512) {
     IsaKernels k = {avx512::run_legacy, avx512::run_k_quants,    avx512::run_four_bits,
                     avx512::run_floats, avx512::input_kernels(), avx512::peaks()};
     if (cpu_features().avx512_bf16) k.peaks.bf16 = avx512bf16::peak_bf16;
+    if (isa == IsaLevel::kAmx) {
+      k.peaks.tile_int8 = amx::peak_tile_int8;
+      k.peaks.tile_bf16 = amx::peak_tile_bf16;
+    }
     return k;
   }
   if (isa == IsaLevel::kAvx2 && cpu_features().avx_vnni)
@@ -132,7 +137,40 @@ Shape shape_of(DType type) {
   }
 }
 
+constexpr int64_t kNever = INT64_MAX;
+
+#if defined(__x86_64__)
+/// Decoding a weight to BF16 costs as much as some twenty int8 products: below, the vector kernels are
+/// faster.
+constexpr int64_t kTileTokens = 20;
+
+void use_tiles(MatmulLayout& layout) {
+  // What the tiles multiply as fast as memory brings it, or what is slow in vectors, is theirs alone.
+  if (MatmulRun run = amx::run_floats(layout.type)) {
+    layout.few = layout.many = {MatmulInput::kBF16, run};
+    layout.many_tokens = 0;
+    return;
+  }
+  for (RunChooser choose : {amx::run_legacy, amx::run_k_quants, amx::run_four_bits}) {
+    const MatmulRun run = choose(layout.type);
+    if (!run) continue;
+    layout.many = {MatmulInput::kBF16, run};
+    layout.many_tokens = kTileTokens;
+  }
+}
+#endif
+
 using LayoutTable = std::array<MatmulLayout, kTypes>;
+
+MatmulKernel vector_kernel(const IsaKernels& kernels, IsaLevel isa, DType type) {
+#if defined(__x86_64__)
+  if (type == DType::kBF16 && isa == IsaLevel::kAvx512 && cpu_features().avx512_bf16)
+    return {MatmulInput::kBF16, avx512bf16::run_bf16};
+#endif
+  for (RunChooser choose : {kernels.legacy, kernels.k_quants, kernels.four_bits})
+    if (const MatmulRun run = choose(type)) return {MatmulInput::kInt8, run};
+  return {MatmulInput::kF32, kernels.floats(type)};
+}
 
 LayoutTable make_layouts(IsaLevel isa) {
   const IsaKernels kernels = isa_kernels(isa);
@@ -140,41 +178,38 @@ LayoutTable make_layouts(IsaLevel isa) {
   for (size_t i = 0; i < kTypes; ++i) {
     const auto type = static_cast<DType>(i);
     const Shape shape = shape_of(type);
-    MatmulLayout& layout = table[i];
-    layout = {type, MatmulInput::kInt8, shape.panel_bytes, shape.pack, nullptr};
-    for (RunChooser choose : {kernels.legacy, kernels.k_quants, kernels.four_bits})
-      if (!layout.run) layout.run = choose(type);
-    if (!layout.run) {
-      layout.input = MatmulInput::kF32;
-      layout.run = kernels.floats(type);
-    }
-  }
+    const MatmulKernel kernel = vector_kernel(kernels, isa, type);
+    table[i] = {type, shape.panel_bytes, shape.pack, kernel, kernel, kNever};
 #if defined(__x86_64__)
-  if (isa == IsaLevel::kAvx512 && cpu_features().avx512_bf16) {
-    MatmulLayout& layout = table[static_cast<size_t>(DType::kBF16)];
-    layout.input = MatmulInput::kBF16;
-    layout.run = avx512bf16::run_bf16;
-  }
+    if (isa == IsaLevel::kAmx && kernel.run) use_tiles(table[i]);
 #endif
+  }
   return table;
 }
 
 }  // namespace
 
 const MatmulLayout* matmul_layout(DType type, IsaLevel isa) {
-  static const LayoutTable tables[3] = {make_layouts(IsaLevel::kScalar), make_layouts(IsaLevel::kAvx2),
-                                        make_layouts(IsaLevel::kAvx512)};
+  static const LayoutTable tables[4] = {make_layouts(IsaLevel::kScalar), make_layouts(IsaLevel::kAvx2),
+                                        make_layouts(IsaLevel::kAvx512), make_layouts(IsaLevel::kAmx)};
   const auto index = static_cast<size_t>(type);
   if (index >= kTypes) return nullptr;
   const MatmulLayout& layout = tables[static_cast<size_t>(isa)][index];
-  return layout.run ? &layout : nullptr;
+  return layout.few.run ? &layout : nullptr;
+}
+
+int64_t matmul_tile_tokens([[maybe_unused]] IsaLevel isa) {
+#if defined(__x86_64__)
+  if (isa == IsaLevel::kAmx) return kTileTokens;
+#endif
+  return kNever;
 }
 
 const MatmulInputKernels& matmul_input_kernels(IsaLevel isa) {
   static const MatmulInputKernels tables[3] = {isa_kernels(IsaLevel::kScalar).input,
                                                isa_kernels(IsaLevel::kAvx2).input,
                                                isa_kernels(IsaLevel::kAvx512).input};
-  return tables[static_cast<size_t>(isa)];
+  return tables[std::min(static_cast<size_t>(isa), static_cast<size_t>(IsaLevel::kAvx512))];
 }
 
 MatmulPeaks matmul_peaks(IsaLevel isa) { return isa_kernels(isa).peaks; }

@@ -49,15 +49,27 @@ struct MatmulTask {
 
 inline constexpr size_t kMatmulScratchBytes = 64 * 1024;
 
+/// Computes a task. A token's sums are made in an order that depends on nothing but cols, so that the number
+/// of tokens in a task changes no bit; two kernels of one layout may differ in rounding.
+struct MatmulKernel {
+  MatmulInput input;
+  void (*run)(const MatmulTask& task);
+};
+
 struct MatmulLayout {
   DType type;
-  MatmulInput input;
   int64_t (*panel_bytes)(int64_t cols);
   /// Packs thirty-two rows of the file's form; rows beyond the matrix point to zero bytes.
   void (*pack)(const std::byte* const* rows, int64_t cols, std::byte* panel);
-  /// Computes a task. A token's sums are made in an order that depends on nothing but cols.
-  void (*run)(const MatmulTask& task);
+  MatmulKernel few;
+  MatmulKernel many;  ///< from many_tokens tokens on
+  int64_t many_tokens;
+
+  const MatmulKernel& kernel(int64_t tokens) const { return tokens >= many_tokens ? many : few; }
 };
+
+/// From how many tokens on layouts that read int8 have a kernel that reads BF16 instead.
+int64_t matmul_tile_tokens(IsaLevel isa);
 
 /// The layout of a storage type on an instruction set that this CPU has; null for types without a decoder.
 const MatmulLayout* matmul_layout(DType type, IsaLevel isa);
@@ -71,11 +83,14 @@ struct MatmulInputKernels {
 const MatmulInputKernels& matmul_input_kernels(IsaLevel isa);
 
 /// Peak rates: runs `iterations` rounds of independent dot-product instructions on registers and returns the
-/// operations (multiply and add counted as two) they did. Null where the CPU lacks the instruction.
+/// operations (multiply and add counted as two) they did. Null where the CPU lacks the instruction or the
+/// level leaves it out. tile_*: of the matrix unit.
 struct MatmulPeaks {
   double (*int8)(int64_t iterations);
   double (*bf16)(int64_t iterations);
   double (*f32)(int64_t iterations);
+  double (*tile_int8)(int64_t iterations);
+  double (*tile_bf16)(int64_t iterations);
 };
 MatmulPeaks matmul_peaks(IsaLevel isa);
 

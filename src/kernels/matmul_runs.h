@@ -27,6 +27,15 @@ namespace avx512bf16 {
 void run_bf16(const MatmulTask& task);  ///< input as bfloat16, in pairs
 double peak_bf16(int64_t iterations);
 }  // namespace avx512bf16
+// On tiles: input as bfloat16, in pairs.
+namespace amx {
+MatmulRun run_legacy(DType type);
+MatmulRun run_k_quants(DType type);
+MatmulRun run_four_bits(DType type);
+MatmulRun run_floats(DType type);
+double peak_tile_int8(int64_t iterations);
+double peak_tile_bf16(int64_t iterations);
+}  // namespace amx
 #endif
 #undef MILLRACE_MATMUL_RUNS
 

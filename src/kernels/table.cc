@@ -22,7 +22,18 @@ const Table& table(IsaLevel level) {
   static const Table scalar = make_table(IsaLevel::kScalar);
   static const Table avx2 = make_table(IsaLevel::kAvx2);
   static const Table avx512 = make_table(IsaLevel::kAvx512);
-  return level == IsaLevel::kAvx512 ? avx512 : level == IsaLevel::kAvx2 ? avx2 : scalar;
+  static const Table amx = make_table(IsaLevel::kAmx);
+  switch (level) {
+    case IsaLevel::kAmx:
+      return amx;
+    case IsaLevel::kAvx512:
+      return avx512;
+    case IsaLevel::kAvx2:
+      return avx2;
+    case IsaLevel::kScalar:
+      break;
+  }
+  return scalar;
 }
 
 }  // namespace millrace::kernels

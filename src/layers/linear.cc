@@ -30,9 +30,10 @@ void Linear::forward(const ops::Context& context, ops::MatmulInput& x, float* y,
 }
 
 void Linear::add_forms(std::vector<ops::InputForm>& forms) const {
-  for (const auto& part : parts_)
-    if (std::find(forms.begin(), forms.end(), part.input_form()) == forms.end())
-      forms.push_back(part.input_form());
+  for (const auto& part : parts_) {
+    const ops::InputForm form = part.input_form(1);
+    if (std::find(forms.begin(), forms.end(), form) == forms.end()) forms.push_back(form);
+  }
 }
 
 }  // namespace millrace::layers

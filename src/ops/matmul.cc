@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/checked.h"
 #include "core/error.h"
 
 namespace millrace::ops {
@@ -16,9 +17,14 @@ namespace {
 using kernels::kMatmulRows;
 
 /// Tokens that a unit of work takes at a time: their activations (two bytes a column and token) stay in the
-/// second cache while the panels of the unit pass.
+/// second cache while the panels of the unit pass. Tiles take the columns a stretch at a time, which leaves
+/// room for more tokens, and they need them: what they decode is decoded once for all.
 constexpr int64_t kTokenChunk = 96;
+constexpr int64_t kTileTokenChunk = 512;
 constexpr int64_t kUnitPanels = 4;
+constexpr int64_t kTileUnitPanels = 8;
+/// Up to this many tokens tiles pass over the weights once, as fast as memory brings them.
+constexpr int64_t kFewTileTokens = 64;
 /// For few tokens a unit is a stretch of memory, long enough for prefetching to run.
 constexpr int64_t kUnitBytes = 192 * 1024;
 /// Up to this many tokens the results of a whole unit are finished together.
@@ -80,6 +86,7 @@ void for_units(ThreadPool& pool, int64_t count, FunctionRef<void(int64_t)> body)
 /// One matrix, the rows of an input it meets, and where the results go.
 struct Job {
   const PackedMatrix& w;
+  const kernels::MatmulKernel& kernel;
   const std::byte* input;  ///< prepared form, first token
   int64_t input_stride;    ///< bytes
   int64_t tokens;
@@ -89,6 +96,9 @@ struct Job {
 
   int64_t out_rows() const { return is_gated(epilogue) ? w.rows_ / 2 : w.rows_; }
   int64_t out_panels() const { return (out_rows() + kMatmulRows - 1) / kMatmulRows; }
+  bool tiles() const { return &kernel == &w.layout_->many; }
+  /// One pass over the weights, bound by memory.
+  bool streams() const { return tokens <= (tiles() ? kFewTileTokens : kFewTokens); }
 };
 
 void add_bias(float* values, const Epilogue& e, int64_t first_row, int64_t rows) {
@@ -129,8 +139,10 @@ void finish(const Context& context, const Job& job, int64_t first_row, int64_t r
 void run_unit(const Context& context, const Job& job, int64_t begin, int64_t end) {
   const PackedMatrix& w = job.w;
   Scratch& scratch = thread_scratch();
-  const int64_t step = job.tokens <= kFewTokens ? end - begin : 1;
-  const int64_t chunk = std::min(job.tokens, kTokenChunk);
+  const int64_t step = job.streams() || job.tiles() ? end - begin : 1;
+  // Chunks of nearly equal size: a short one is not worth its decoding.
+  const int64_t most = job.tiles() ? kTileTokenChunk : kTokenChunk;
+  const int64_t chunk = ceil_div(job.tokens, ceil_div(job.tokens, most));
   const int64_t stride = step * kMatmulRows;
   const bool gated = is_gated(job.epilogue);
   float* results = scratch.result(0, chunk * stride);
@@ -148,11 +160,11 @@ void run_unit(const Context& context, const Job& job, int64_t begin, int64_t end
       task.num_panels = std::min(step, end - panel);
       task.panels = w.data_.data() + panel * w.panel_bytes_;
       task.out = results;
-      w.layout_->run(task);
+      job.kernel.run(task);
       if (gated) {
         task.panels += job.out_rows() / kMatmulRows * w.panel_bytes_;
         task.out = up;
-        w.layout_->run(task);
+        job.kernel.run(task);
       }
       const int64_t row = panel * kMatmulRows;
       const int64_t rows = std::min(job.out_rows() - row, task.num_panels * kMatmulRows);
@@ -163,15 +175,16 @@ void run_unit(const Context& context, const Job& job, int64_t begin, int64_t end
 
 /// Panels in a unit, so that there are a few units for each thread and none is too small to be worth it.
 int64_t unit_panels(const Job& job, int threads, int64_t experts) {
-  const int64_t wanted =
-      job.tokens <= kFewTokens ? std::max<int64_t>(1, kUnitBytes / job.w.panel_bytes_) : kUnitPanels;
+  const int64_t wanted = job.streams() ? std::max<int64_t>(1, kUnitBytes / job.w.panel_bytes_)
+                         : job.tiles() ? kTileUnitPanels
+                                       : kUnitPanels;
   const int64_t fair = job.out_panels() * experts / (threads * 4);
   return std::max<int64_t>(1, std::min(wanted, fair));
 }
 
-const void* prepared_row(const PackedMatrix& w, const MatmulInput& x, int64_t token, int64_t& stride) {
-  stride = prepared_stride(w.input_form_, x);
-  return static_cast<const std::byte*>(x.prepared[static_cast<size_t>(w.input_form_)]) + token * stride;
+const void* prepared_row(InputForm form, const MatmulInput& x, int64_t token, int64_t& stride) {
+  stride = prepared_stride(form, x);
+  return static_cast<const std::byte*>(x.prepared[static_cast<size_t>(form)]) + token * stride;
 }
 
 void check_shapes(const PackedMatrix& w, const MatmulInput& x, const Epilogue& epilogue) {
@@ -224,7 +237,8 @@ void matmul(const Context& context, const PackedMatrix& w, MatmulInput& x, float
             const Epilogue& epilogue) {
   check_shapes(w, x, epilogue);
   if (x.tokens == 0) return;
-  prepare_input(context, x, w.input_form_);
+  const InputForm form = w.input_form(x.tokens);
+  prepare_input(context, x, form);
   if (needs_parts(w, epilogue)) {
     return gated_by_parts(
         context, x.tokens, w.rows_, y, y_stride, epilogue,
@@ -235,8 +249,8 @@ void matmul(const Context& context, const PackedMatrix& w, MatmulInput& x, float
   const ProfileScope scope(context, profile_name(w.source_type_, false), static_cast<double>(w.bytes()),
                            2 * work);
   int64_t stride = 0;
-  const auto* input = static_cast<const std::byte*>(prepared_row(w, x, 0, stride));
-  const Job job{w, input, stride, x.tokens, y, y_stride, epilogue};
+  const auto* input = static_cast<const std::byte*>(prepared_row(form, x, 0, stride));
+  const Job job{w, w.layout_->kernel(x.tokens), input, stride, x.tokens, y, y_stride, epilogue};
   const int64_t per_unit =
       work < 1 << 16 ? job.out_panels() : unit_panels(job, context.pool.num_threads(), 1);
   const int64_t units = (job.out_panels() + per_unit - 1) / per_unit;
@@ -270,12 +284,13 @@ void grouped_matmul(const Context& context, std::span<const PackedMatrix> expert
     const PackedMatrix& w = experts[e];
     check_shapes(w, x, epilogue);
     if (row_offsets[e] >= row_offsets[e + 1]) continue;
-    prepare_input(context, x, w.input_form_);
+    const int64_t tokens = row_offsets[e + 1] - row_offsets[e];
+    const InputForm form = w.input_form(tokens);
+    prepare_input(context, x, form);
     int64_t stride = 0;
-    const auto* input = static_cast<const std::byte*>(prepared_row(w, x, row_offsets[e], stride));
-    new (jobs + used++)
-        Job{w,        input,   stride, row_offsets[e + 1] - row_offsets[e], y + row_offsets[e] * y_stride,
-            y_stride, epilogue};
+    const auto* input = static_cast<const std::byte*>(prepared_row(form, x, row_offsets[e], stride));
+    new (jobs + used++) Job{w,      w.layout_->kernel(tokens),     input,    stride,
+                            tokens, y + row_offsets[e] * y_stride, y_stride, epilogue};
     bytes += static_cast<double>(w.bytes());
     work +=
         static_cast<double>(w.rows_) * static_cast<double>(w.cols_) * (row_offsets[e + 1] - row_offsets[e]);

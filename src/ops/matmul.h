@@ -4,8 +4,10 @@
 //
 //   y[token, row] = sum over cols of w[row, col] * x[token, col]
 //
-// A token's result does not depend on how many tokens are in the call: every kernel of a layout adds in the
-// same order for one token and for many, so batching changes no bit.
+// A token's result does not depend on how many tokens are in the call: every kernel adds in the same order
+// for one token and for many, so batching changes no bit. The exception is the level kAmx, where calls of
+// many tokens go to the matrix unit, whose activations are BF16, and calls of few to int8 kernels: there, a
+// result alone and in a batch differ by rounding. Levels below are the mode without that.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +46,8 @@ class PackedMatrix {
   int64_t rows() const { return rows_; }
   int64_t cols() const { return cols_; }
   DType source_type() const { return source_type_; }
-  InputForm input_form() const { return input_form_; }
+  /// What a product with this many tokens reads.
+  InputForm input_form(int64_t tokens) const { return static_cast<InputForm>(layout_->kernel(tokens).input); }
   /// Bytes of the packed form, all of which a token reads.
   uint64_t bytes() const { return data_.size(); }
   bool empty() const { return rows_ == 0; }
@@ -53,7 +56,6 @@ class PackedMatrix {
   int64_t rows_ = 0;
   int64_t cols_ = 0;
   DType source_type_ = DType::kF32;
-  InputForm input_form_ = InputForm::kF32;
   const kernels::MatmulLayout* layout_ = nullptr;  ///< how the panels look and which kernel reads them
   int64_t panel_bytes_ = 0;
   AlignedBuffer data_;
@@ -78,6 +80,9 @@ struct MatmulInput {
 
 /// Describes x, preparing nothing yet.
 MatmulInput make_input(const float* x, int64_t tokens, int64_t cols, int64_t stride = 0);
+
+/// The form that products with this many tokens read instead of `form`, which is what few tokens need.
+InputForm form_for(const Context& context, InputForm form, int64_t tokens);
 
 /// Makes the form that `form` names, unless it is there already.
 void prepare_input(const Context& context, MatmulInput& input, InputForm form);

@@ -58,6 +58,11 @@ std::byte* allocate_form(const Context& context, const MatmulInput& input, Input
 
 }  // namespace
 
+InputForm form_for(const Context& context, InputForm form, int64_t tokens) {
+  const bool tiles = tokens >= kernels::matmul_tile_tokens(context.kernels.isa);
+  return form == InputForm::kInt8 && tiles ? InputForm::kBF16 : form;
+}
+
 void prepare_input(const Context& context, MatmulInput& input, InputForm form) {
   const void*& prepared = input.prepared[static_cast<size_t>(form)];
   if (prepared) return;
@@ -84,10 +89,12 @@ MatmulInput norm_input(const Context& context, const float* source, int64_t toke
   MatmulInput input = make_input(y, tokens, cols);
   input.prepared[static_cast<size_t>(InputForm::kF32)] = y;
   std::byte* converted[3] = {};
-  for (InputForm form : forms)
+  for (InputForm wanted : forms) {
+    const InputForm form = form_for(context, wanted, tokens);
     if (form != InputForm::kF32 && !input.prepared[static_cast<size_t>(form)])
       input.prepared[static_cast<size_t>(form)] = converted[static_cast<size_t>(form)] =
           allocate_form(context, input, form);
+  }
   const auto& convert = kernels::matmul_input_kernels(context.kernels.isa);
   const int64_t grain = std::max<int64_t>(1, kSerialValues / std::max<int64_t>(cols, 1));
   context.pool.parallel_for(tokens, grain, [&](int64_t begin, int64_t end, int) {

@@ -95,7 +95,6 @@ PackedMatrix pack_matrix(std::span<const MatrixSource> parts, IsaLevel isa, Thre
   packed.layout_ = kernels::matmul_layout(packed.source_type_, isa);
   require(packed.layout_ != nullptr, ErrorCode::kUnsupported, "matrices of type {} cannot be multiplied",
           dtype_name(packed.source_type_));
-  packed.input_form_ = static_cast<InputForm>(packed.layout_->input);
   packed.panel_bytes_ = packed.layout_->panel_bytes(packed.cols_);
   const int64_t panels = (packed.rows_ + kMatmulRows - 1) / kMatmulRows;
   const auto total = checked_mul(static_cast<uint64_t>(packed.panel_bytes_), static_cast<uint64_t>(panels));

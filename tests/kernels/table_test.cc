@@ -12,6 +12,7 @@ std::vector<IsaLevel> levels() {
   std::vector<IsaLevel> all{IsaLevel::kScalar};
   if (best_isa() >= IsaLevel::kAvx2) all.push_back(IsaLevel::kAvx2);
   if (best_isa() >= IsaLevel::kAvx512) all.push_back(IsaLevel::kAvx512);
+  if (fastest_isa() >= IsaLevel::kAmx) all.push_back(IsaLevel::kAmx);
   return all;
 }
 

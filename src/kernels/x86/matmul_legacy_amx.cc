@@ -1,0 +1,15 @@
+#include "kernels/matmul_formats.h"
+#include "kernels/matmul_runs.h"
+#include "kernels/x86/intrinsics.h"
+
+namespace millrace::kernels::amx {
+namespace {
+#include "kernels/x86/simd_avx512.inc"
+}  // namespace
+namespace {
+#include "kernels/matmul_int8.inc"
+// In the words of the one before.
+#include "kernels/x86/matmul_int8_tiles.inc"
+}  // namespace
+#include "kernels/matmul_legacy.inc"
+}  // namespace millrace::kernels::amx
