@@ -7,6 +7,7 @@
 #include "cli/bench_machine.h"
 #include "cli/bench_report.h"
 #include "cli/bench_run.h"
+#include "cli/bench_serve.h"
 #include "cli/loaded_model.h"
 #include "cli/subcommand.h"
 #include "core/cpu.h"
@@ -113,8 +114,15 @@ void check_arguments(const BenchArguments& a) {
 }
 
 int bench(int argc, char** argv) {
-  CLI::App app("Measures prompt and decode speed, and this machine's limits in the same run.",
-               "millrace bench");
+  if (argc > 1 && std::string_view(argv[1]) == "serve") {
+    std::string name = "bench serve";
+    argv[1] = name.data();
+    return bench_serve(argc - 1, argv + 1);
+  }
+  CLI::App app(
+      "Measures prompt and decode speed, and this machine's limits in the same run.\n`millrace bench serve "
+      "URL` puts load on a server.",
+      "millrace bench");
   BenchArguments a;
   add_model_options(app, a.model);
   app.add_option("--prompt", a.prompt, "prompt lengths (0: none)")->delimiter(',')->type_name("N,...");

@@ -31,7 +31,7 @@ struct EngineOptions {
 
   uint64_t kv_memory_bytes = 0;  ///< 0: half of what the machine and the cgroup leave, at most 64 contexts
   std::optional<layers::KvType> kv_type;  ///< none: F32 for a model of F32 weights, BF16 for all others
-  int32_t block_size = 16;                ///< tokens
+  int32_t block_size = 16;                ///< tokens; a multiple of 16 up to 1024
   int32_t max_context = 0;  ///< 0: the model's own; more than that only without a position table
 
   int32_t max_sequences = 256;  ///< computed together
@@ -44,7 +44,11 @@ struct EngineOptions {
   double batch_wait_seconds = 0.05;  ///< ... and how long a batch waits to fill up
   bool prefix_cache = true;
   uint64_t swap_bytes = 256ull << 20;  ///< host area for preempted sequences; 0: always recompute
-  std::string cache_dir;               ///< for a prefix cache that survives restarts; not read yet
+  /// Folder (made if missing) in which the prefix cache is kept when the engine ends, and from which the next
+  /// one reads it while it already serves; empty: none. Engines that run at the same time need folders of
+  /// their own.
+  std::string cache_dir;
+  uint64_t cache_dir_bytes = 1ull << 30;  ///< at most so much of it, the lately used first
 
   int32_t max_waiting = 4096;        ///< submit() refuses more with kUnavailable
   int32_t max_queued_events = 1024;  ///< per request, before it is paused

@@ -41,8 +41,9 @@ Loop::Loop(std::unique_ptr<models::Model> model, EngineOptions options, layers::
       info_(model->info()),
       max_context_(max_context),
       runner_(std::move(model), options_.pool, options_.isa, layout, blocks_per_group),
-      blocks_(group_shapes(layout), blocks_per_group, options_.block_size, random_key(),
-              options_.prefix_cache),
+      saved_cache_(open_saved_cache()),
+      key_(saved_cache_ ? saved_cache_->key() : random_key()),
+      blocks_(group_shapes(layout), blocks_per_group, options_.block_size, key_, options_.prefix_cache),
       stats_(fresh_stats()),
       scratch_(static_cast<size_t>(options_.pool->num_threads())) {
   for (int g = 0; g < blocks_.num_groups(); ++g)
@@ -160,7 +161,9 @@ void Loop::main() {
       // and then.
       std::unique_lock lock(alarm_->mutex);
       const auto ringing = [&] { return alarm_->ringing; };
-      if (requests_.empty())
+      if (saved_cache_)
+        ;  // there is work in any case
+      else if (requests_.empty())
         alarm_->rung.wait(lock, ringing);
       else
         alarm_->rung.wait_for(lock, std::chrono::milliseconds(2), ringing);
@@ -171,6 +174,7 @@ void Loop::main() {
       if (stopping_) break;
     }
     take_inbox();
+    restore_some();
     // As long as steps compute something there is no reason to sleep.
     for (;;) {
       reap(now());
@@ -192,6 +196,7 @@ void Loop::main() {
       }
       update_gauges();
       take_inbox();
+      restore_some();
       if (!computed) break;
       const std::lock_guard lock(mutex_);
       if (stopping_) break;
@@ -201,6 +206,7 @@ void Loop::main() {
   while (!requests_.empty())
     fail_request(*requests_.back(), ErrorCode::kCancelled,
                  "the server shut down before the request was done");
+  save_cache();
 }
 
 void Loop::take_inbox() {

@@ -1,6 +1,6 @@
 // The engine's thread: takes requests in, asks the scheduler what to compute, has the runner compute it,
 // picks tokens and sends them out. Split over loop.cc (in and out), plan.cc (what the scheduler sees),
-// step.cc (one step) and beams.cc.
+// step.cc (one step), beams.cc and persist.cc (the prefix cache over restarts).
 #pragma once
 
 #include <condition_variable>
@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "engine/cost_model.h"
 #include "engine/engine.h"
+#include "engine/kv/cache_file.h"
 #include "engine/runner.h"
 #include "engine/scheduler/scheduler.h"
 #include "engine/sequence.h"
@@ -39,6 +40,11 @@ class Loop {
 
  private:
   using State = SequenceView::State;
+
+  // persist.cc
+  std::optional<CacheFileReader> open_saved_cache();
+  bool restore_some();
+  void save_cache();
 
   // loop.cc
   void main();
@@ -89,6 +95,9 @@ class Loop {
   const models::ModelInfo info_;
   const int32_t max_context_;
   Runner runner_;
+  CacheIdentity identity_;                      // only with a cache folder
+  std::optional<CacheFileReader> saved_cache_;  // until all of it is read
+  const SipKey key_;
   BlockManager blocks_;
   CostModel cost_;
   double copy_bandwidth_ = 4e9;  // bytes per second to or from the host area, measured as it is used

@@ -1,5 +1,10 @@
 #include "engine/runner.h"
 
+#include <algorithm>
+#include <cstring>
+
+#include "core/checked.h"
+#include "engine/kv/siphash.h"
 #include "kernels/table.h"
 
 namespace millrace::engine {
@@ -53,6 +58,49 @@ void Runner::swap_in(const SwappedBlocks& from, const BlockTable& table) {
       cache_.write_block(static_cast<int>(g), table.blocks[g][i], bytes);
       bytes += block_bytes_[g];
     }
+}
+
+uint64_t Runner::fingerprint() {
+  const layers::CacheLayout& layout = cache_.layout();
+  const models::ModelInfo& info = model_->info();
+  Sequence s;
+  int64_t count = info.context_length > 0 ? std::min(64, info.context_length) : 64;
+  for (size_t g = 0; g < layout.groups.size(); ++g)
+    if (layout.groups[g].spec.kind != layers::CacheSpec::Kind::kRecurrent)
+      count = std::min(count, cache_.num_blocks(static_cast<int>(g)) * layout.block_size);
+  for (int64_t i = 0; i < count; ++i)
+    s.tokens.push_back(static_cast<TokenId>(static_cast<uint64_t>(i) * 2654435761u %
+                                            static_cast<uint64_t>(info.vocab_size)));
+  for (size_t g = 0; g < layout.groups.size(); ++g) {
+    const bool state = layout.groups[g].spec.kind == layers::CacheSpec::Kind::kRecurrent;
+    auto& blocks = s.table.blocks.emplace_back();
+    for (int32_t b = 0; b < (state ? 1 : ceil_div(count, layout.block_size)); ++b) {
+      cache_.zero_block(static_cast<int>(g), b);
+      blocks.push_back(b);
+    }
+  }
+  StepEntry entry{&s, static_cast<int32_t>(count), /*all_rows=*/true, /*outputs=*/true, 0};
+  forward({&entry, 1}, /*hidden=*/false);
+
+  constexpr SipKey kKey{0x66696e676572, 0x7072696e74};
+  uint64_t hash = siphash(kKey, info.architecture.data(), info.architecture.size());
+  const auto mix = [&](uint64_t value) {
+    const uint64_t both[2] = {hash, value};
+    hash = siphash(kKey, both, sizeof both);
+  };
+  for (const int64_t n : {static_cast<int64_t>(info.vocab_size), static_cast<int64_t>(info.context_length),
+                          static_cast<int64_t>(info.num_parameters), static_cast<int64_t>(info.weight_bytes)})
+    mix(static_cast<uint64_t>(n));
+  mix(siphash(kKey, outputs_.data(), static_cast<size_t>(count * output_width_) * sizeof(float)));
+  std::vector<std::byte> bytes;
+  for (size_t g = 0; g < s.table.blocks.size(); ++g) {
+    bytes.resize(static_cast<size_t>(block_bytes_[g]));
+    for (const int32_t block : s.table.blocks[g]) {
+      cache_.read_block(static_cast<int>(g), block, bytes.data());
+      mix(siphash(kKey, bytes.data(), bytes.size()));
+    }
+  }
+  return hash;
 }
 
 void Runner::forward(std::span<StepEntry> entries, bool hidden) {

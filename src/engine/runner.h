@@ -38,6 +38,11 @@ class Runner {
   void copy(std::span<const BlockCopy> copies);
   void zero(std::span<const std::pair<int32_t, int32_t>> states);
 
+  /// Bytes of one block of a group, over all its layers.
+  int64_t block_bytes(int group) const { return block_bytes_[static_cast<size_t>(group)]; }
+  /// A number for the model and for how its cache looks inside: what it answers to fixed tokens and what it
+  /// keeps of them, hashed. Overwrites the first blocks: before anything is in the cache.
+  uint64_t fingerprint();
   /// Bytes of a table's blocks in the host area.
   int64_t swap_bytes(const BlockTable& table) const;
   /// Copies them out; the table stays as it is.

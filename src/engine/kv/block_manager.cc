@@ -59,15 +59,10 @@ uint64_t BlockManager::root_hash(std::string_view tenant, std::string_view salt)
 
 void BlockManager::extend_hashes(uint64_t root, std::span<const TokenId> tokens,
                                  std::vector<uint64_t>& hashes) const {
-  std::vector<uint64_t> buffer(1 + z(ceil_div(block_size_, 2)));
   const size_t whole = tokens.size() / z(block_size_);
-  while (hashes.size() < whole) {
-    buffer.assign(buffer.size(), 0);
-    buffer[0] = hashes.empty() ? root : hashes.back();
-    std::memcpy(buffer.data() + 1, tokens.data() + hashes.size() * z(block_size_),
-                z(block_size_) * sizeof(TokenId));
-    hashes.push_back(siphash(key_, buffer.data(), 8 + z(block_size_) * sizeof(TokenId)));
-  }
+  while (hashes.size() < whole)
+    hashes.push_back(chain_hash(hashes.empty() ? root : hashes.back(),
+                                tokens.subspan(hashes.size() * z(block_size_), z(block_size_))));
 }
 
 int32_t BlockManager::find(uint64_t hash) const {
@@ -411,24 +406,48 @@ void BlockManager::remove_node(int32_t node) {
   free_nodes_.push_back(node);
 }
 
-void BlockManager::visit(const std::function<void(int32_t, uint64_t, std::span<const TokenId>,
+uint64_t BlockManager::chain_hash(uint64_t parent, std::span<const TokenId> tokens) const {
+  std::vector<uint64_t> buffer(1 + z(ceil_div(block_size_, 2)), 0);
+  buffer[0] = parent;
+  std::memcpy(buffer.data() + 1, tokens.data(), tokens.size_bytes());
+  return siphash(key_, buffer.data(), 8 + tokens.size_bytes());
+}
+
+void BlockManager::visit(const std::function<bool(uint64_t, uint64_t, std::span<const TokenId>,
                                                   std::span<const int32_t>)>& visitor) const {
-  // Parents first: by depth.
+  // Those in use first, then idle ones from the newest; a node's newest block counts.
   std::vector<int32_t> order;
-  std::vector<int32_t> depth(nodes_.size(), 0), place(nodes_.size(), -1);
+  std::vector<bool> listed(nodes_.size(), false);
+  const auto list = [&](int32_t node) {
+    // Parents before children.
+    const size_t begin = order.size();
+    for (int32_t n = node; n >= 0 && !listed[z(n)]; n = nodes_[z(n)].parent) {
+      listed[z(n)] = true;
+      order.push_back(n);
+    }
+    std::reverse(order.begin() + static_cast<ptrdiff_t>(begin), order.end());
+  };
   for (size_t i = 0; i < nodes_.size(); ++i) {
     if (!nodes_[i].used) continue;
-    for (int32_t p = nodes_[i].parent; p >= 0; p = nodes_[z(p)].parent) ++depth[i];
-    order.push_back(static_cast<int32_t>(i));
+    for (size_t g = 0; g < shapes_.size(); ++g) {
+      const int32_t block = nodes_[i].blocks[g];
+      if (block >= 0 && pools_[g].references(block) > 1) list(static_cast<int32_t>(i));
+    }
   }
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int32_t a, int32_t b) { return depth[z(a)] < depth[z(b)]; });
-  for (size_t i = 0; i < order.size(); ++i) {
-    const Node& n = nodes_[z(order[i])];
-    place[z(order[i])] = static_cast<int32_t>(i);
-    visitor(n.parent < 0 ? -1 : place[z(n.parent)], n.hash, node_tokens(order[i]),
-            std::span(n.blocks).first(shapes_.size()));
+  for (const BlockPool& pool : pools_)
+    for (int32_t b = pool.newest_idle(); b >= 0; b = pool.older_idle(b)) list(pool.node(b));
+  for (const int32_t node : order) {
+    const Node& n = nodes_[z(node)];
+    const uint64_t parent = n.parent < 0 ? 0 : nodes_[z(n.parent)].hash;
+    if (!visitor(parent, n.hash, node_tokens(node), std::span(n.blocks).first(shapes_.size()))) return;
   }
+}
+
+void BlockManager::touch(int group, int32_t block) {
+  BlockPool& pool = pools_[z(group)];
+  if (pool.node(block) < 0 || pool.references(block) != 1) return;
+  pool.retain(block);
+  pool.release(block);
 }
 
 bool BlockManager::restore(uint64_t parent_hash, uint64_t hash, std::span<const TokenId> tokens,

@@ -112,12 +112,18 @@ class BlockManager {
   BlockCounts exclusive(const BlockTable& table) const;
   int64_t cached_nodes() const { return static_cast<int64_t>(by_hash_.size()); }
 
-  /// Visits whole chains of the cache from the root (for saving): parent index in visiting order or -1, hash,
-  /// tokens, blocks.
-  void visit(const std::function<void(int32_t parent, uint64_t hash, std::span<const TokenId>,
+  /// The hash of a block after a parent (or after the root hash).
+  uint64_t chain_hash(uint64_t parent, std::span<const TokenId> tokens) const;
+
+  /// Visits the cache's nodes (for saving), those in use or lately used first, but always parents before
+  /// children: parent's hash (0: none), hash, tokens, blocks (-1 where there is none). Ends when the visitor
+  /// returns false.
+  void visit(const std::function<bool(uint64_t parent, uint64_t hash, std::span<const TokenId>,
                                       std::span<const int32_t>)>& visitor) const;
-  /// Puts back one node (when loading): allocates its blocks; false when there is no room. `groups` says
-  /// which it had.
+  /// An idle block becomes the last to be given up.
+  void touch(int group, int32_t block);
+  /// Puts back one node (when loading) in free blocks; false when there are none, the parent is not there, or
+  /// the node is. `groups` says which blocks it had. The caller fills them before anything else happens.
   bool restore(uint64_t parent_hash, uint64_t hash, std::span<const TokenId> tokens,
                std::span<const bool> groups, std::vector<int32_t>& blocks);
 

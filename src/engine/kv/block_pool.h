@@ -24,6 +24,9 @@ class BlockPool {
 
   /// The block idle for longest, or -1.
   int32_t oldest_idle() const { return idle_head_; }
+  /// All idle blocks, from the newest to the oldest: until -1.
+  int32_t newest_idle() const { return idle_tail_; }
+  int32_t older_idle(int32_t block) const { return entries_[at(block)].previous; }
 
   int64_t size() const { return static_cast<int64_t>(entries_.size()); }
   int64_t free_blocks() const { return static_cast<int64_t>(free_.size()); }
