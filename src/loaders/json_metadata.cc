@@ -171,12 +171,44 @@ class Flattener : public nlohmann::json_sax<nlohmann::json> {
   std::vector<Level> levels_;
 };
 
+/// Python writes infinities as the bare words Infinity and -Infinity, which JSON has not: here they become
+/// the largest double. NaN becomes null.
+std::string without_bare_words(std::string_view text) {
+  std::string out;
+  out.reserve(text.size() + 64);
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quoted && c == '\\' && i + 1 < text.size()) {
+      out += c;
+      out += text[++i];
+      continue;
+    }
+    if (c == '"') quoted = !quoted;
+    if (!quoted && text.compare(i, 8, "Infinity") == 0) {
+      out += "1.7976931348623157e308";
+      i += 7;
+    } else if (!quoted && text.compare(i, 3, "NaN") == 0) {
+      out += "null";
+      i += 2;
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 void add_json(Metadata& out, std::string_view text, const std::filesystem::path& file,
               std::string_view prefix) {
   Flattener flattener(out, file, prefix, text.size());
-  nlohmann::json::sax_parse(text.begin(), text.end(), &flattener);
+  if (text.find("Infinity") == std::string_view::npos && text.find("NaN") == std::string_view::npos) {
+    nlohmann::json::sax_parse(text.begin(), text.end(), &flattener);
+    return;
+  }
+  const std::string plain = without_bare_words(text);
+  nlohmann::json::sax_parse(plain.begin(), plain.end(), &flattener);
 }
 
 }  // namespace millrace::loaders

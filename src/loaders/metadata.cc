@@ -132,7 +132,13 @@ std::optional<std::vector<float>> Metadata::find_floats(std::string_view key) co
   const auto convert = [](const auto& list) {
     std::vector<float> out;
     out.reserve(list.size());
-    for (const auto x : list) out.push_back(static_cast<float>(x));
+    for (const auto x : list) {
+      const auto value = static_cast<double>(x);
+      const bool fits = std::fabs(value) <= static_cast<double>(std::numeric_limits<float>::max());
+      out.push_back(fits || std::isnan(value) ? static_cast<float>(value)
+                                              : std::copysign(std::numeric_limits<float>::infinity(),
+                                                              static_cast<float>(value > 0 ? 1 : -1)));
+    }
     return out;
   };
   if (const auto* list = std::get_if<std::vector<double>>(value)) return convert(*list);

@@ -1,9 +1,12 @@
 #include "models/config.h"
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 
 #include "core/error.h"
+#include "models/model.h"
 
 namespace millrace::models {
 namespace {
@@ -14,7 +17,7 @@ struct OlderNames {
   std::array<std::string_view, 4> others;
 };
 constexpr OlderNames kOlderNames[] = {
-    {"hidden_size", {"n_embd", "d_model", "dim", ""}},
+    {"hidden_size", {"n_embd", "d_model", "dim", "n_embed"}},
     {"num_hidden_layers", {"n_layer", "num_layers", "n_layers", ""}},
     {"num_attention_heads", {"n_head", "num_heads", "n_heads", ""}},
     {"max_position_embeddings", {"n_positions", "max_seq_len", "n_ctx", "max_sequence_length"}},
@@ -22,10 +25,38 @@ constexpr OlderNames kOlderNames[] = {
     {"intermediate_size", {"n_inner", "ffn_dim", "ffn_hidden_size", "d_ff"}},
 };
 
+/// The text model's own class, for a multi-modal checkpoint whose wrapper no family answers to: "mistral"
+/// below text_config is what MistralForCausalLM loads. Empty when there is none.
+std::string text_class(const loaders::Metadata& metadata) {
+  const auto* type = metadata.find_string("text_config.model_type");
+  if (!type) return "";
+  const auto plain = [](std::string name) {
+    for (const std::string_view end : {"ForCausalLM", "_text"})
+      if (name.size() > end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0)
+        name.resize(name.size() - end.size());
+    std::string out;
+    for (const char c : name)
+      if (c != '_') out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return out;
+  };
+  for (const Family& family : families())
+    for (const std::string& name : family.hf_names)
+      if (plain(name) == plain(*type)) return name;
+  return "";
+}
+
+bool answers_to(const std::string& name) {
+  for (const Family& family : families())
+    if (std::find(family.hf_names.begin(), family.hf_names.end(), name) != family.hf_names.end()) return true;
+  return false;
+}
+
 }  // namespace
 
 Config::Config(const loaders::Checkpoint& checkpoint)
-    : metadata_(checkpoint.metadata), gguf_(checkpoint.format == loaders::Format::kGguf) {
+    : metadata_(checkpoint.metadata),
+      assumed_(checkpoint.metadata.origin()),
+      gguf_(checkpoint.format == loaders::Format::kGguf) {
   if (gguf_) {
     architecture_ = metadata_.get_string("general.architecture");
   } else {
@@ -34,6 +65,8 @@ Config::Config(const loaders::Checkpoint& checkpoint)
             "{}: 'architectures' is missing: expected a list with the model's class name",
             metadata_.origin());
     architecture_ = names->front();
+    if (!answers_to(architecture_))
+      if (std::string text = text_class(metadata_); !text.empty()) architecture_ = std::move(text);
   }
 }
 
@@ -53,6 +86,14 @@ std::string Config::resolve(Key key) const {
   return key.hf;
 }
 
+void Config::assume(const char* hf_key, loaders::Value value) {
+  if (!gguf_ && !has({nullptr, hf_key})) assumed_.set(hf_key, std::move(value));
+}
+
+const loaders::Metadata& Config::holder(const std::string& name) const {
+  return !metadata_.has(name) && assumed_.has(name) ? assumed_ : metadata_;
+}
+
 std::string Config::name_of(Key key) const {
   const std::string name = resolve(key);
   return name.empty() ? std::string(gguf_ ? key.hf : key.gguf) : name;
@@ -64,7 +105,7 @@ void Config::refuse(Key key, const std::string& sentence) const {
 
 bool Config::has(Key key) const {
   const std::string name = resolve(key);
-  return !name.empty() && metadata_.has(name);
+  return !name.empty() && holder(name).has(name);
 }
 
 int32_t Config::integer(Key key, int64_t low, int64_t high) const {
@@ -81,7 +122,7 @@ float Config::number(Key key) const {
 
 std::optional<int32_t> Config::find_integer(Key key, int64_t low, int64_t high) const {
   if (!has(key)) return std::nullopt;
-  const auto value = metadata_.find_int(resolve(key));
+  const auto value = holder(resolve(key)).find_int(resolve(key));
   if (!value) return std::nullopt;
   if (*value < low || *value > high) refuse(key, fmt::format("is {}: expected {} to {}", *value, low, high));
   return static_cast<int32_t>(*value);
@@ -89,7 +130,7 @@ std::optional<int32_t> Config::find_integer(Key key, int64_t low, int64_t high) 
 
 std::optional<float> Config::find_number(Key key) const {
   if (!has(key)) return std::nullopt;
-  const auto value = metadata_.find_float(resolve(key));
+  const auto value = holder(resolve(key)).find_float(resolve(key));
   if (!value) return std::nullopt;
   if (!std::isfinite(*value)) refuse(key, "is not a finite number");
   return static_cast<float>(*value);
@@ -97,33 +138,34 @@ std::optional<float> Config::find_number(Key key) const {
 
 bool Config::flag(Key key, bool fallback) const {
   if (!has(key)) return fallback;
-  return metadata_.find_bool(resolve(key)).value_or(fallback);
+  return holder(resolve(key)).find_bool(resolve(key)).value_or(fallback);
 }
 
 std::string Config::text(Key key, const std::string& fallback) const {
   if (!has(key)) return fallback;
-  const std::string* value = metadata_.find_string(resolve(key));
+  const std::string* value = holder(resolve(key)).find_string(resolve(key));
   return value ? *value : fallback;
 }
 
 std::vector<int64_t> Config::integers(Key key) const {
   if (!has(key)) return {};
   const std::string name = resolve(key);
-  const loaders::Value* value = metadata_.find(name);
+  const loaders::Value* value = holder(name).find(name);
   const bool scalar = std::holds_alternative<int64_t>(*value) || std::holds_alternative<uint64_t>(*value) ||
-                      std::holds_alternative<bool>(*value);
-  if (scalar) return {metadata_.get_int(name)};
-  return metadata_.find_ints(name).value_or(std::vector<int64_t>{});
+                      std::holds_alternative<bool>(*value) || std::holds_alternative<std::string>(*value) ||
+                      std::holds_alternative<double>(*value);
+  if (scalar) return {holder(name).get_int(name)};
+  return holder(name).find_ints(name).value_or(std::vector<int64_t>{});
 }
 
 std::vector<float> Config::numbers(Key key) const {
   if (!has(key)) return {};
-  return metadata_.find_floats(resolve(key)).value_or(std::vector<float>{});
+  return holder(resolve(key)).find_floats(resolve(key)).value_or(std::vector<float>{});
 }
 
 std::vector<std::string> Config::texts(Key key) const {
   if (!has(key)) return {};
-  const auto* value = metadata_.find_strings(resolve(key));
+  const auto* value = holder(resolve(key)).find_strings(resolve(key));
   return value ? *value : std::vector<std::string>{};
 }
 

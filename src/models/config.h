@@ -28,6 +28,10 @@ class Config {
   const std::string& origin() const { return metadata_.origin(); }
   const loaders::Metadata& metadata() const { return metadata_; }
 
+  /// What config.json leaves to the modelling code's own default: `key` counts as `value` where it is
+  /// missing.
+  void assume(const char* hf_key, loaders::Value value);
+
   /// Needed values: Error(kInvalidFile) naming file and key when missing, of the wrong type or not in [low,
   /// high].
   int32_t integer(Key key, int64_t low = 1, int64_t high = 1 << 30) const;
@@ -48,8 +52,11 @@ class Config {
 
  private:
   std::string resolve(Key key) const;  ///< full name of the key, "" when it has none here
+  /// Where the value under a full name is: the file's, or the assumed ones.
+  const loaders::Metadata& holder(const std::string& name) const;
 
   const loaders::Metadata& metadata_;
+  loaders::Metadata assumed_;
   bool gguf_;
   std::string architecture_;
 };

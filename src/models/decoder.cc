@@ -298,7 +298,14 @@ std::unique_ptr<Model> make_decoder(const Config& config, Weights& weights, Deco
   }
   if (s.output_norm) model->output_norm = make_norm(weights, s, "output_norm", -1);
   // Without a matrix of its own the output reads the embedding (tied).
-  const char* head = weights.has("output") ? "output" : "token_embd";
+  constexpr Key kTied{nullptr, "tie_word_embeddings"};
+  const bool tied = config.has(kTied) && config.flag(kTied, false);
+  if (config.has(kTied) && !tied && !weights.has("output"))
+    fail(ErrorCode::kInvalidFile,
+         "{}: the output matrix is missing though '{}' in {} is false: expected '{}'",
+         weights.checkpoint().path.string(), config.name_of(kTied), config.origin(),
+         weights.file_name("output", -1, ".weight"));
+  const char* head = !tied && weights.has("output") ? "output" : "token_embd";
   model->output = weights.linear(head, s.vocab_size, s.hidden_size);
   model->set_info(config, weights);
   return model;

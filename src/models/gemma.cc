@@ -27,7 +27,19 @@ const NameTable& names(bool post_norms) {
 
 std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOptions& options,
                             ThreadPool& pool) {
-  const Config config(checkpoint);
+  Config config(checkpoint);
+  // Multi-modal Gemma 3 leaves what is the configuration class's default out of its text part.
+  if (config.architecture() == "Gemma3ForConditionalGeneration") {
+    config.assume("num_attention_heads", int64_t{8});
+    config.assume("num_key_value_heads", int64_t{4});
+    config.assume("head_dim", int64_t{256});
+    config.assume("rms_norm_eps", 1e-6);
+    config.assume("query_pre_attn_scalar", int64_t{256});
+    config.assume("rope_theta", 1e6);
+    config.assume("max_position_embeddings", int64_t{131072});
+    config.assume("sliding_window", int64_t{4096});
+  }
+  config.assume("rms_norm_eps", 1e-6);
   const std::string& arch = config.architecture();
   const bool second = arch == "gemma2" || arch == "Gemma2ForCausalLM";
   const bool third = arch.rfind("gemma3", 0) == 0 || arch.rfind("Gemma3", 0) == 0;

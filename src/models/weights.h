@@ -112,13 +112,14 @@ class Weights {
   ThreadPool& pool() { return pool_; }
   const LoadOptions& options() const { return options_; }
 
+  /// What the checkpoint calls a tensor.
+  std::string file_name(std::string_view name, int layer, std::string_view suffix) const;
   /// The tensor's entry by its GGUF name; null when the file has none.
   const loaders::TensorEntry* find(std::string_view name, int layer, std::string_view suffix) const;
 
  private:
   struct Prepared;  // a matrix ready to pack: the mapped tensor, or a rearranged copy
   const loaders::TensorEntry& need(std::string_view name, int layer, std::string_view suffix) const;
-  std::string file_name(std::string_view name, int layer, std::string_view suffix) const;
   std::vector<float> stacked_values(const std::string& pattern, int64_t count);
   Prepared prepare(std::string_view name, int64_t rows, int64_t cols, int layer);
   void advance(uint64_t bytes);
