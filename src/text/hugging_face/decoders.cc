@@ -33,9 +33,28 @@ class PerToken : public TokenDecoder {
   virtual void rewrite(std::string& token) const = 0;
 };
 
-class ByteLevel final : public PerToken {
+/// Bytes of all tokens joined: what follows in a sequence sees one text.
+class ByteLevel final : public TokenDecoder {
  public:
-  void rewrite(std::string& token) const override {
+  void apply(std::vector<std::string>& tokens) const override {
+    std::string all;
+    for (std::string& token : tokens) {
+      rewrite(token);
+      all += token;
+    }
+    tokens.assign(1, std::move(all));
+  }
+  void apply_inside(std::string& token, bool& fused) const override {
+    if (!fused) rewrite(token);
+    fused = true;
+  }
+  bool strips_leading_space(bool& fused) const override {
+    fused = true;
+    return false;
+  }
+
+ private:
+  static void rewrite(std::string& token) {
     if (std::optional<std::string> bytes = from_byte_alphabet(token)) token = std::move(*bytes);
   }
 };
