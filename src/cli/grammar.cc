@@ -140,7 +140,8 @@ std::string sample_text(const std::shared_ptr<const grammar::CompiledGrammar>& g
     uint32_t token = allowed[random.below(static_cast<uint32_t>(allowed.size()))];
     if (step >= o.max_tokens) {
       require(step < o.max_tokens + 20'000, ErrorCode::kLimitExceeded,
-              "a sample did not come to an end within {} tokens", step);
+              "a sample did not come to an end within {} tokens; it ends in '{}'", step,
+              text.substr(text.size() - std::min<size_t>(text.size(), 300)));
       if (m.can_end()) return text;
       uint64_t best = ~uint64_t{0};
       // The estimate may have flat places: a random step now and then leaves them.

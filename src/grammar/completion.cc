@@ -111,6 +111,7 @@ uint64_t CompletionCost::of_string(const CompiledString& s, uint32_t state, uint
     case string_phase::kChar:
       return plus(cost, 1);
     case string_phase::kEscape:
+      return plus(cost, 2);
     case string_phase::kHex4:
       return plus(cost, 16);
     default:
@@ -196,7 +197,8 @@ uint64_t CompletionCost::of_object(const CompiledObject& o, Position at,
     for (const auto& e : o.rule.keys->out(s))
       if (!visited[e.target]) visited[e.target] = 1, queue.push_back({e.target, depth + 1});
   }
-  return plus(best, StringRegister::unpack(record[2]).phase == string_phase::kChar ? 0 : 6);
+  const uint32_t phase = StringRegister::unpack(record[2]).phase;
+  return plus(best, phase == string_phase::kChar ? 0 : phase == string_phase::kEscape ? 1 : 6);
 }
 
 uint64_t CompletionCost::of_array(const ArrayRule& a, Position at, std::span<const uint64_t> record) const {

@@ -48,6 +48,16 @@ namespace {
 #define ATOM "[-A-Za-z0-9!#$%&'*+/=?^_`{|}~]+"
 #define POINTER "(/([^/~]|~[01])*)*"
 
+#define RE_ESCAPE "\\\\[dDwWsSnrt.*+?()\\[\\]{}|^$/\\\\]"
+#define RE_RANGE "(0-[0-9]|1-[1-9]|a-[a-z]|b-[b-z]|f-[f-z]|A-[A-Z]|B-[B-Z]|F-[F-Z])"
+#define RE_SET "\\[\\^?([^\\[\\]\\\\^&|~\\x00-\\x1f-]|" RE_ESCAPE "|" RE_RANGE ")+\\]"
+#define RE_BOUND "([*+?]|\\{[0-9]{1,3},?\\})\\??"
+#define RE_ATOM "[^\\[\\]\\\\(){}*+?.^$|\\x00-\\x1f]|\\.|" RE_ESCAPE "|" RE_SET
+#define RE_LEVEL0 "((" RE_ATOM ")(" RE_BOUND ")?|[|^$])*"
+#define RE_LEVEL1 "((" RE_ATOM "|\\((\\?:)?" RE_LEVEL0 "\\))(" RE_BOUND ")?|[|^$])*"
+#define RE_LEVEL2 "((" RE_ATOM "|\\((\\?:)?" RE_LEVEL1 "\\))(" RE_BOUND ")?|[|^$])*"
+#define RE_LEVEL3 "((" RE_ATOM "|\\((\\?:)?" RE_LEVEL2 "\\))(" RE_BOUND ")?|[|^$])*"
+
 const std::unordered_map<std::string_view, FormatRule>& table() {
   static const std::unordered_map<std::string_view, FormatRule> rules = {
       {"date", {FormatKind::kRegex, DATE}},
@@ -70,8 +80,8 @@ const std::unordered_map<std::string_view, FormatRule>& table() {
       {"uuid", {FormatKind::kRegex, "[0-9A-Fa-f]{8}-([0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}"}},
       {"json-pointer", {FormatKind::kRegex, POINTER}},
       {"relative-json-pointer", {FormatKind::kRegex, "(0|[1-9][0-9]*)(#|" POINTER ")"}},
-      // Expressions of the plainest kind only: letters, digits, spaces, and escaped punctuation.
-      {"regex", {FormatKind::kRefused, nullptr}},
+      // Expressions that every engine takes: characters, escapes, sets, groups to a depth of three, bounds.
+      {"regex", {FormatKind::kRegex, RE_LEVEL3}},
       {"idn-email", {FormatKind::kRegex, ATOM "(\\." ATOM ")*@" LABEL "(\\." LABEL ")*"}},
       {"idn-hostname", {FormatKind::kRefused, nullptr}},
       {"uri-template", {FormatKind::kRefused, nullptr}},

@@ -147,12 +147,12 @@ void Machine::step_object(const Item& item, const ProgramRule& rule, uint8_t byt
         if (rest != kNone) return enter_key_rest(item, rule, o, 0, f.words());
         emit(rule.start + kKey, item.node, intern_record(f.words()));
       } else if (byte == '}' && at == kFirst && f.may_close()) {
-        emit(kDone, item.node, 0);
+        finish(item.node, results_);
       }
       return;
     case kAfterValue:
       if (byte == ',' && f.another_key()) emit(rule.start + kNext, item.node, item.reg);
-      if (byte == '}' && f.may_close()) emit(kDone, item.node, 0);
+      if (byte == '}' && f.may_close()) finish(item.node, results_);
       return;
     case kValue: {
       const KeyClass& k = o.rule.classes[f.words()[ObjectFrame::kClass]];
@@ -327,7 +327,7 @@ void Machine::step_array(const Item& item, const ProgramRule& rule, uint8_t byte
   switch (at) {
     case kFirst:
       if (byte == ']') {
-        if (f.may_close()) emit(kDone, item.node, 0);
+        if (f.may_close()) finish(item.node, results_);
         return;
       }
       [[fallthrough]];
@@ -347,8 +347,13 @@ void Machine::step_array(const Item& item, const ProgramRule& rule, uint8_t byte
                            : a.unique_by_text ? kCheckNext
                                               : kNext),
              item.node, item.reg);
-      if (byte == ']' && f.may_close())
-        emit(at == kReturned ? rule.start + kCheckClose : kDone, item.node, at == kReturned ? item.reg : 0);
+      if (byte == ']' && f.may_close()) {
+        if (at == kReturned) {
+          emit(rule.start + kCheckClose, item.node, item.reg);
+        } else {
+          finish(item.node, results_);
+        }
+      }
       return;
     default:
       return;
@@ -386,7 +391,12 @@ std::string_view last_string(std::string_view text) {
 }  // namespace
 
 StateId Machine::resolve(StateId s, std::string_view text) {
-  if (s == kDeadState || !states_[s].guarded) return s;
+  // An array that ends may itself be an item that is compared.
+  while (s != kDeadState && states_[s].guarded) s = resolve_once(s, text);
+  return s;
+}
+
+StateId Machine::resolve_once(StateId s, std::string_view text) {
   std::vector<Item> out;
   const std::vector<Item> in(items(s).begin(), items(s).end());
   for (const Item& item : in) {
@@ -417,10 +427,14 @@ StateId Machine::resolve(StateId s, std::string_view text) {
       continue;
     }
     const auto start = static_cast<size_t>(f.words()[slot]);
-    if (!insert_hash(f.words(), slot + 1, json_value_hash(text.substr(start, text.size() - 1 - start))))
-      continue;
+    const size_t end = text.size() - (at == array_at::kCheckEnd ? 0 : 1);
+    if (!insert_hash(f.words(), slot + 1, json_value_hash(text.substr(start, end - start)))) continue;
     if (at == array_at::kCheckClose) {
-      out.push_back({kDone, item.node, 0});
+      finish(item.node, out);
+      continue;
+    }
+    if (at == array_at::kCheckEnd) {
+      out.push_back({rule.start + array_at::kAfterItem, item.node, intern_record(f.words())});
       continue;
     }
     f.words()[slot] = text.size();

@@ -1,6 +1,7 @@
 #include "grammar/machine.h"
 
 #include <algorithm>
+#include <atomic>
 #include <set>
 
 #include "grammar/plain_room.h"
@@ -35,7 +36,8 @@ void Machine::reset() {
   nodes_.push_back({0, 0, 0xb1});
   states_.push_back({});  // dead
   start_ = kDeadState;
-  ++generation_;
+  static std::atomic<uint64_t> generations{0};
+  generation_ = ++generations;
 }
 
 StateId Machine::start() {
@@ -129,7 +131,7 @@ StateId Machine::intern_state(std::vector<Item>& items) {
     const Position at = i.position - rule.start;
     if (rule.kind == ProgramRuleKind::kObject) s.guarded |= at == object_at::kUntrackedKey;
     if (rule.kind == ProgramRuleKind::kArray)
-      s.guarded |= (at >= array_at::kCheckSpace && at <= array_at::kCheckOpen) || at == array_at::kCheckNext;
+      s.guarded |= (at >= array_at::kCheckSpace && at <= array_at::kCheckOpen) || at >= array_at::kCheckNext;
   }
   states_.push_back(s);
   state_items_.insert(state_items_.end(), items.begin(), items.end());
@@ -282,22 +284,36 @@ void Machine::step_string_item(const Item& item, uint8_t byte) {
       });
   if (result == StringResult::kInside) emit(rule.start + state, item.node, r.pack());
   if (result != StringResult::kClosed) return;
-  // A key that is to be compared returns at once, so that the comparison sees its last byte.
-  if (p.needs_text && item.node > kUnknown) {
-    const Node n = nodes_[item.node];
-    bool others = false;
-    for (uint32_t k = 0; k < n.count; ++k) {
-      const Item& caller = node_items_[n.first + k];
-      const ProgramRule& r = p.rules[p.rule_of[caller.position]];
-      if (r.kind == ProgramRuleKind::kObject && caller.position - r.start == object_at::kUntrackedKey) {
-        results_.push_back(caller);
-      } else {
-        others = true;
+  finish(item.node, results_);
+}
+
+// Whether `caller` compares what was called, and so must know at once that it ended.
+bool Machine::compares_end(const Item& caller) const {
+  if (caller.position == kEscaped) return false;
+  const ProgramRule& rule = program_->rules[program_->rule_of[caller.position]];
+  const Position at = caller.position - rule.start;
+  return rule.kind == ProgramRuleKind::kObject  ? at == object_at::kUntrackedKey
+         : rule.kind == ProgramRuleKind::kArray ? at == array_at::kReturned
+                                                : false;
+}
+
+void Machine::finish(NodeId node, std::vector<Item>& out) {
+  if (program_->needs_text && node > kUnknown) {
+    const std::vector<Item> above(callers(node).begin(), callers(node).end());
+    std::vector<Item> others;
+    for (Item c : above) {
+      if (!compares_end(c)) {
+        others.push_back(c);
+        continue;
       }
+      const ProgramRule& rule = program_->rules[program_->rule_of[c.position]];
+      if (rule.kind == ProgramRuleKind::kArray) c.position = rule.start + array_at::kCheckEnd;
+      out.push_back(c);
     }
-    if (!others) return;
+    if (others.empty()) return;
+    if (others.size() < above.size()) node = intern_node(others);
   }
-  emit(kDone, item.node, 0);
+  out.push_back({kDone, node, 0});
 }
 
 void Machine::add_call(uint32_t rule, const Item& caller) {
@@ -441,15 +457,10 @@ size_t Machine::record_words_without_text(const ProgramRule& rule) const {
 StateId Machine::cut(const Item& item, std::string& key) {
   key.clear();
   std::vector<Item> items{named(item, key)};
-  // A key that will be compared when it ends: the frame below decides, so it stays.
-  if (program_->needs_text && item.node > kUnknown &&
-      program_->rules[program_->rule_of[item.position]].kind == ProgramRuleKind::kString) {
-    const auto waits = [&](const Item& c) {
-      const ProgramRule& rule = program_->rules[program_->rule_of[c.position]];
-      return rule.kind == ProgramRuleKind::kObject && c.position - rule.start == object_at::kUntrackedKey;
-    };
+  // What will be compared when it ends: the frame below decides, so it stays.
+  if (program_->needs_text && item.node > kUnknown && item.position != kDone) {
     const std::vector<Item> above(callers(item.node).begin(), callers(item.node).end());
-    if (std::any_of(above.begin(), above.end(), waits)) {
+    if (std::any_of(above.begin(), above.end(), [&](const Item& c) { return compares_end(c); })) {
       std::vector<Item> below;
       for (const Item& c : above) below.push_back(named(c, key));
       items[0].node = intern_node(below);

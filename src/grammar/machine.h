@@ -64,7 +64,7 @@ class Machine {
   std::span<const uint64_t> record(uint64_t id) const {
     return {record_words_.data() + records_[id].first, records_[id].count};
   }
-  /// Grows by one whenever numbers of nodes and states lose their meaning.
+  /// Another number for every machine, and whenever numbers of nodes and states lose their meaning.
   uint64_t generation() const { return generation_; }
   bool escaped(StateId s) const { return states_[s].escaped; }
   /// Whether the configuration is nothing but an escape.
@@ -131,6 +131,10 @@ class Machine {
   void step_string_item(const Item& item, uint8_t byte);
   void step_object(const Item& item, const ProgramRule& rule, uint8_t byte);
   void step_array(const Item& item, const ProgramRule& rule, uint8_t byte);
+  /// A frame that returns to `node` ended with the byte just read.
+  void finish(NodeId node, std::vector<Item>& out);
+  bool compares_end(const Item& caller) const;
+  StateId resolve_once(StateId s, std::string_view text);
   void enter_key_rest(const Item& item, const ProgramRule& rule, const CompiledObject& o, uint32_t state,
                       const std::vector<uint64_t>& words);
   void add_call(uint32_t rule, const Item& caller);

@@ -250,6 +250,31 @@ FuzzySet NumberSets::at_least(const Decimal& bound, bool strict) {
   return in;
 }
 
+namespace {
+
+// At most 15 digits, and a fraction of zeros.
+Dfa short_integers() {
+  constexpr uint32_t kDigits = 15, kPoint = kDigits + 2, kZeros = kPoint + 1;
+  Dfa d;
+  d.edges.push_back({'-', '-', 1});
+  d.edges.push_back({'0', '9', 2});
+  d.close_state(false);
+  d.edges.push_back({'0', '9', 2});
+  d.close_state(false);
+  for (uint32_t n = 1; n <= kDigits; ++n) {
+    d.edges.push_back({'.', '.', kPoint});
+    if (n < kDigits) d.edges.push_back({'0', '9', n + 2});
+    d.close_state(true);
+  }
+  d.edges.push_back({'0', '0', kZeros});
+  d.close_state(false);
+  d.edges.push_back({'0', '0', kZeros});
+  d.close_state(true);
+  return d;
+}
+
+}  // namespace
+
 FuzzySet NumberSets::multiples(const Decimal& divisor) {
   require(divisor.is_integer() && !divisor.negative && !divisor.is_zero(), ErrorCode::kUnsupported,
           "multipleOf {} cannot be enforced: only positive integers can", divisor.text());
@@ -300,11 +325,13 @@ FuzzySet NumberSets::multiples(const Decimal& divisor) {
       budget_.tick();
     }
   Dfa all = minimize(trim(d), budget_);
-  Dfa sure = combine(all, *integers_.sure, SetOperation::kAnd, budget_);
+  // Readers that hold numbers as doubles lose the last digits of longer integers.
+  const Dfa exact = combine(*integers_.sure, short_integers(), SetOperation::kAnd, budget_);
+  Dfa sure = combine(all, exact, SetOperation::kAnd, budget_);
   // Surely no multiple: other plain integers, and what surely is no integer.
   Dfa no_integer = combine(*any_.sure, *integers_.maybe, SetOperation::kMinus, budget_);
-  Dfa not_multiple = combine(combine(*integers_.sure, all, SetOperation::kMinus, budget_), no_integer,
-                             SetOperation::kOr, budget_);
+  Dfa not_multiple =
+      combine(combine(exact, all, SetOperation::kMinus, budget_), no_integer, SetOperation::kOr, budget_);
   return FuzzySet::between(std::move(sure), combine(*any_.sure, not_multiple, SetOperation::kMinus, budget_));
 }
 

@@ -93,7 +93,8 @@ inline constexpr Position kCheckOpen = 7;  ///< '[' was read: note where the fir
 inline constexpr Position kReturned = 8;   ///< an item ended that is still to be compared
 inline constexpr Position kCheckNext =
     9;  ///< ',' was read after a compared item: note where the next one starts
-inline constexpr Position kPositions = 10;
+inline constexpr Position kCheckEnd = 10;  ///< an item ended with its own last byte: compare it
+inline constexpr Position kPositions = 11;
 }  // namespace array_at
 
 /// Content of a rule, hashed: see identity.h.

@@ -9,6 +9,16 @@
 
 namespace millrace::grammar {
 
+namespace {
+
+[[noreturn]] void rethrow_at(const Error& e, const std::string& path) {
+  const std::string message = fmt::format("{}: {}", path, e.what());
+  if (dynamic_cast<const SelfReference*>(&e)) throw SelfReference(message);
+  throw Error(e.code(), message);
+}
+
+}  // namespace
+
 /// What one schema demands of each type by its own keywords.
 struct SchemaReader::Parts {
   Shape number, string;
@@ -32,7 +42,7 @@ void SchemaReader::keyword(uint32_t schema, const char* name, F&& f) {
     const bool named = std::string_view(e.what()).substr(0, 1) == "#";
     if (e.code() == ErrorCode::kUnsupported && s.lenient) return;
     if (named || e.code() == ErrorCode::kCancelled) throw;
-    throw Error(e.code(), fmt::format("{}/{}: {}", s.path, name, e.what()));
+    rethrow_at(e, fmt::format("{}/{}", s.path, name));
   }
 }
 
@@ -53,7 +63,7 @@ Shapes SchemaReader::expand(uint32_t schema) {
     return expand_object(schema, *s.json);
   } catch (const Error& e) {
     if (std::string_view(e.what()).substr(0, 1) == "#" || e.code() == ErrorCode::kCancelled) throw;
-    throw Error(e.code(), fmt::format("{}: {}", s.path, e.what()));
+    rethrow_at(e, s.path);
   }
 }
 
@@ -548,7 +558,7 @@ Shapes SchemaReader::one_of(const std::vector<SetId>& branches) {
   for (size_t i = 0; i < n; ++i) {
     Shapes own = sets_.expand(branches[i]);
     for (size_t j : overlaps[i]) {
-      own = sets_.intersect(own, sets_.expand(sets_.complement(branches[j])));
+      own = sets_.subtract(own, sets_.expand(branches[j]));
       if (own.empty()) break;
     }
     out = sets_.unite(std::move(out), own);
@@ -571,9 +581,8 @@ void SchemaReader::read_combinations(uint32_t schema, const Json& json, Shapes& 
   if (json.contains("oneOf"))
     keyword(schema, "oneOf", [&] { shapes = sets_.intersect(shapes, one_of(branches("oneOf"))); });
   if (json.contains("not"))
-    keyword(schema, "not", [&] {
-      shapes = sets_.intersect(shapes, sets_.expand(sets_.complement(child(schema, json["not"], "not"))));
-    });
+    keyword(schema, "not",
+            [&] { shapes = sets_.subtract(shapes, sets_.expand(child(schema, json["not"], "not"))); });
 }
 
 void SchemaReader::read_conditions(uint32_t schema, const Json& json, Shapes& shapes) {
@@ -583,7 +592,7 @@ void SchemaReader::read_conditions(uint32_t schema, const Json& json, Shapes& sh
   keyword(schema, "if", [&] {
     const SetId condition = child(schema, json["if"], "if");
     Shapes yes = sets_.intersect(shapes, sets_.expand(condition));
-    Shapes no = sets_.intersect(shapes, sets_.expand(sets_.complement(condition)));
+    Shapes no = sets_.subtract(shapes, sets_.expand(condition));
     if (has_then) yes = sets_.intersect(yes, sets_.expand(child(schema, json["then"], "then")));
     if (has_else) no = sets_.intersect(no, sets_.expand(child(schema, json["else"], "else")));
     shapes = sets_.unite(std::move(yes), no);

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 namespace millrace::grammar {
-
 ValueSets::ValueSets(Budget& budget) : budget_(budget), numbers_(budget) {
   any_string_ = std::make_shared<const Dfa>(any_text());
   nodes_.push_back({Kind::kNothing, 0, 0, State::kDone, {}, {}});
@@ -107,18 +106,36 @@ void ValueSets::check_count(size_t n) const {
 const Shapes& ValueSets::expand(SetId id) {
   Node& n = nodes_[id];
   if (n.state == State::kDone) return n.shapes;
-  require(n.state != State::kRunning, ErrorCode::kInvalidArgument, "a schema refers to itself without end");
+  if (n.state == State::kRunning) throw SelfReference("a schema refers to itself without end");
   budget_.check_depth(++running_);
   budget_.tick(8);
   n.state = State::kRunning;
   Shapes out;
+  try {
+    compute(n, out);
+  } catch (...) {
+    // Whoever asked may go on without the answer.
+    n.state = State::kNew;
+    --running_;
+    throw;
+  }
+  --running_;
+  n.shapes = std::move(out);  // deque: the reference outlives growth
+  n.state = State::kDone;
+  return n.shapes;
+}
+
+void ValueSets::compute(Node& n, Shapes& out) {
   switch (n.kind) {
     case Kind::kSchema:
       out = expander_(n.a);
       break;
     case Kind::kAnd: {
       out = everything_;
-      for (SetId p : n.parts) out = intersect(out, expand(p));
+      for (SetId p : n.parts)
+        if (nodes_[p].kind != Kind::kNot) out = intersect(out, expand(p));
+      for (SetId p : n.parts)
+        if (nodes_[p].kind == Kind::kNot && !out.empty()) out = subtract(out, expand(nodes_[p].a));
       break;
     }
     case Kind::kOr:
@@ -131,10 +148,6 @@ const Shapes& ValueSets::expand(SetId id) {
       break;
   }
   check_count(out.size());
-  --running_;
-  n.shapes = std::move(out);  // deque: the reference outlives growth
-  n.state = State::kDone;
-  return n.shapes;
 }
 
 Shapes ValueSets::intersect(const Shapes& a, const Shapes& b) {
@@ -282,9 +295,13 @@ bool ValueSets::intersect_arrays(const ArrayShape& a, const ArrayShape& b, Array
 bool ValueSets::surely_empty(SetId id, int depth) {
   if (id == kNothing) return true;
   if (id == kEverything || depth <= 0 || nodes_[id].state == State::kRunning) return false;
-  const Shapes& shapes = expand(id);
-  return std::all_of(shapes.begin(), shapes.end(),
-                     [&](const Shape& s) { return surely_empty(s, depth - 1); });
+  try {
+    const Shapes& shapes = expand(id);
+    return std::all_of(shapes.begin(), shapes.end(),
+                       [&](const Shape& s) { return surely_empty(s, depth - 1); });
+  } catch (const SelfReference&) {
+    return false;  // it is being computed: there is no telling yet
+  }
 }
 
 bool ValueSets::surely_empty(const Shape& s, int depth) {
@@ -389,6 +406,35 @@ Shapes ValueSets::unite(Shapes a, const Shapes& b) {
     check_count(a.size());
   }
   return a;
+}
+
+// False when they surely have nothing in common.
+bool ValueSets::meets(const Shape& a, const Shape& b) { return a.type == b.type && !disjoint({a}, {b}); }
+
+Shapes ValueSets::subtract(const Shapes& a, const Shapes& b) {
+  Shapes out;
+  for (const Shape& s : a) {
+    Shapes left{s};
+    for (const Shape& t : b) {
+      if (s.type != t.type) continue;
+      Shapes apart;
+      std::erase_if(left, [&](const Shape& x) {
+        if (meets(x, t)) return false;
+        apart.push_back(x);
+        return true;
+      });
+      if (!left.empty()) {
+        Shapes other;
+        negate_shape(t, other);
+        left = intersect(left, other);
+      }
+      left.insert(left.end(), apart.begin(), apart.end());
+      if (left.empty()) break;
+    }
+    out.insert(out.end(), left.begin(), left.end());
+    check_count(out.size());
+  }
+  return out;
 }
 
 Shapes ValueSets::negate(const Shapes& a) {

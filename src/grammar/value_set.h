@@ -87,6 +87,12 @@ using Shapes = std::vector<Shape>;
 /// Where sets come from: schemas by number.
 using SchemaExpander = std::function<Shapes(uint32_t schema)>;
 
+/// A set needs its own members to be computed.
+class SelfReference : public Error {
+ public:
+  explicit SelfReference(const std::string& message) : Error(ErrorCode::kInvalidArgument, message) {}
+};
+
 class ValueSets {
  public:
   static constexpr SetId kNothing = 0, kEverything = 1;
@@ -112,6 +118,9 @@ class ValueSets {
   Shapes intersect(const Shapes& a, const Shapes& b);
   Shapes unite(Shapes a, const Shapes& b);
   Shapes negate(const Shapes& a);
+  /// What is in `a` and not in `b`. Only the shapes of `b` that meet one of `a` are negated, so that what
+  /// cannot be negated does no harm elsewhere.
+  Shapes subtract(const Shapes& a, const Shapes& b);
   /// Whether the sets surely have no member in common.
   bool disjoint(const Shapes& a, const Shapes& b);
   /// Whether the shape surely has no member; looks `depth` levels into required properties and items.
@@ -137,6 +146,8 @@ class ValueSets {
   bool intersect_shape(const Shape& a, const Shape& b, Shape& out);
   bool intersect_objects(const ObjectShape& a, const ObjectShape& b, ObjectShape& out);
   bool intersect_arrays(const ArrayShape& a, const ArrayShape& b, ArrayShape& out);
+  void compute(Node& node, Shapes& out);
+  bool meets(const Shape& a, const Shape& b);
   void negate_shape(const Shape& s, Shapes& out);
   void negate_object(const ObjectShape& o, Shapes& out);
   void negate_array(const ArrayShape& a, Shapes& out);

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Checks the grammar engine against Python's jsonschema, over many schemas.
+"""Checks the grammar engine against Python's jsonschema, and against ajv where Node has it.
 
-For every schema of tests/grammar/schemas.jsonl (and of --schemas): samples texts with random logits, all of which must
-be valid; and offers instances, valid and invalid by jsonschema's judgement, of which the valid ones must be accepted
-and the invalid ones refused. A refused schema must be marked so in the list.
+For every schema of tests/grammar/schemas.jsonl (or of --schemas): samples texts with random logits, all of which must
+be valid and must have come to an end; and offers instances, valid and invalid by jsonschema's judgement, of which the
+valid ones must be accepted and the invalid ones refused. A refused schema must be marked so in the list. Prints totals.
 
-usage: validate_samples.py --millrace PATH [--seeds 100] [--schemas FILE]... [--first N] [--compact]
+usage: grammar_validate.py --millrace PATH [--seeds 100] [--schemas FILE]... [--first N] [--skip N] [--compact]
+                           [--node-modules FOLDER with ajv and ajv-formats]
 """
 import argparse
 import json
@@ -19,6 +20,49 @@ import jsonschema
 from jsonschema.validators import validator_for
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+CORPUS = os.path.join(HERE, "..", "..", "tests", "grammar", "schemas.jsonl")
+
+# Lines {"schema", "texts"} in, {"verdicts"} or {"error"} out.
+AJV = r"""
+const path = require("path"), root = process.argv[1];
+const formats = require(path.join(root, "ajv-formats")).default;
+const make = (name) => {
+  const Ajv = require(path.join(root, name)).default;
+  return formats(new Ajv({strict: false, allErrors: false, logger: false, unicodeRegExp: true}));
+};
+require("readline").createInterface({input: process.stdin}).on("line", (line) => {
+  const {schema, texts} = JSON.parse(line);
+  let answer;
+  try {
+    const old = typeof schema === "object" && /draft-0[4-7]/.test(schema.$schema || "");
+    const check = make(old ? "ajv" : "ajv/dist/2020").compile(schema);
+    answer = {verdicts: texts.map((t) => check(JSON.parse(t)))};
+  } catch (e) {
+    answer = {error: String(e.message || e)};
+  }
+  console.log(JSON.stringify(answer));
+});
+"""
+
+
+class SecondValidator:
+    """ajv in a process of its own."""
+
+    def __init__(self, node_modules):
+        self.process = subprocess.Popen(["node", "-e", AJV, os.path.abspath(node_modules)], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True)
+        self.judged = self.unable = 0
+
+    def verdicts(self, schema, texts):
+        """One verdict a text, or None when ajv cannot compile the schema."""
+        self.process.stdin.write(json.dumps({"schema": schema, "texts": texts}) + "\n")
+        self.process.stdin.flush()
+        answer = json.loads(self.process.stdout.readline())
+        if "error" in answer:
+            self.unable += 1
+            return None
+        self.judged += len(texts)
+        return answer["verdicts"]
 
 
 def validator(schema):
@@ -65,18 +109,21 @@ def main():
     parser.add_argument("--first", type=int, default=10**9)
     parser.add_argument("--compact", action="store_true")
     parser.add_argument("--max-tokens", type=int, default=120)
-    parser.add_argument("--samples-out", help="writes every sample here, one JSON object a line, for other validators")
+    parser.add_argument("--skip", type=int, default=0)
+    parser.add_argument("--node-modules", help="folder with ajv and ajv-formats: the second validator")
     options = parser.parse_args()
     rng = random.Random(7)
     cases = []
-    for path in options.schemas or [os.path.join(HERE, "schemas.jsonl")]:
+    for path in options.schemas or [CORPUS]:
         with open(path) as f:
             cases += [json.loads(line) for line in f if line.strip()]
     bad = samples = offered = refused = 0
-    out = open(options.samples_out, "w") if options.samples_out else None
+    second = SecondValidator(options.node_modules) if options.node_modules else None
     with tempfile.TemporaryDirectory() as folder:
         schema_file, instance_file = os.path.join(folder, "schema"), os.path.join(folder, "instances")
         for number, case in enumerate(cases[:options.first]):
+            if number < options.skip:
+                continue
             schema = case["schema"]
             json.dump(schema, open(schema_file, "w"))
             check = validator(schema)
@@ -118,6 +165,7 @@ def main():
             if result.returncode != 0:
                 print(f"case {number}: sampling failed: {result.stderr.strip()} {json.dumps(schema)[:400]}")
                 bad += 1
+            accepted = []
             for line in filter(None, result.stdout.split("\n")):
                 text = json.loads(line)
                 samples += 1
@@ -131,9 +179,16 @@ def main():
                     message = next(check.iter_errors(value)).message[:200]
                     print(f"case {number}: FALSE ACCEPT of sample {text!r} by {json.dumps(schema)[:400]}: {message}")
                     bad += 1
-                if out:
-                    out.write(json.dumps({"schema": schema, "text": text}) + "\n")
-    print(f"{len(cases[:options.first])} schemas ({refused} refused), {offered} instances, {samples} samples: {bad} wrong")
+                    continue
+                accepted.append(text)
+            for text, valid in zip(accepted, (second and second.verdicts(schema, accepted)) or []):
+                if not valid:
+                    print(f"case {number}: FALSE ACCEPT by ajv of sample {text!r} by {json.dumps(schema)[:400]}")
+                    bad += 1
+            sys.stdout.flush()
+    print(f"{len(cases[options.skip:options.first])} schemas ({refused} refused), {offered} instances, {samples} samples: {bad} wrong")
+    if second:
+        print(f"ajv judged {second.judged} samples; it could not compile {second.unable} schemas")
     return 1 if bad else 0
 
 
