@@ -1,5 +1,6 @@
 #include "api/grammar_constraint.h"
 
+#include <algorithm>
 #include <chrono>
 
 namespace millrace::api {
@@ -55,6 +56,19 @@ size_t MarkerTable::step(size_t state, std::string_view bytes, size_t& done) con
     }
   }
   return state;
+}
+
+SpaceTokens::SpaceTokens(const std::vector<std::string>& token_text) {
+  for (size_t id = 0; id < token_text.size(); ++id) {
+    const std::string_view text = token_text[id];
+    const std::string_view lead = text.substr(0, text.size() - without_leading_space(text).size());
+    if (lead.empty()) continue;
+    const auto token = static_cast<engine::TokenId>(id);
+    any.push_back(token);
+    const auto lines = std::count(lead.begin(), lead.end(), '\n');
+    if (lines > 0) one_line.push_back(token);
+    if (lines > 1) more_lines.push_back(token);
+  }
 }
 
 // --- GrammarConstraint ---
@@ -169,6 +183,29 @@ void GrammarConstraint::fill_from_matcher(std::span<uint64_t> bits) {
   if (nanos > 1'000'000) c.slow_masks.fetch_add(1, std::memory_order_relaxed);
 }
 
+/// One line end, and so many blanks: more is never needed where JSON allows white space.
+void GrammarConstraint::mask_spaces(std::span<uint64_t> bits) const {
+  if (!rules_->spaces || in_string_) return;
+  const SpaceTokens& s = *rules_->spaces;
+  const size_t longest = lines_in_run_ > 0 ? SpaceTokens::kLongest : SpaceTokens::kLongestOnLine;
+  const auto& barred = space_run_ >= longest ? s.any : lines_in_run_ > 0 ? s.one_line : s.more_lines;
+  for (const engine::TokenId id : barred) clear_bit(bits, id);
+}
+
+void GrammarConstraint::count_spaces(std::string_view text) {
+  for (const char c : text) {
+    if (in_string_) {
+      in_string_ = escaped_ || c != '"';
+      escaped_ = !escaped_ && c == '\\';
+      continue;
+    }
+    const bool space = c == ' ' || c == '\n' || c == '\r' || c == '\t';
+    space_run_ = space ? space_run_ + 1 : 0;
+    lines_in_run_ = space ? lines_in_run_ + (c == '\n') : 0;
+    in_string_ = c == '"';
+  }
+}
+
 void GrammarConstraint::fill_mask(std::span<uint64_t> bits) {
   const ConstraintRules& r = *rules_;
   switch (phase_) {
@@ -197,6 +234,7 @@ void GrammarConstraint::fill_mask(std::span<uint64_t> bits) {
       return;
     case Phase::kGrammar:
       fill_from_matcher(bits);
+      mask_spaces(bits);
       return;
     case Phase::kDone:
       mask_free(bits, true);
@@ -234,6 +272,8 @@ void GrammarConstraint::accept_free(std::string_view text) {
   matcher_ = triggered();
   phase_ = Phase::kGrammar;
   const std::string_view rest = text.substr(done);
+  count_spaces(rules_->lead + rules_->trigger->marker());
+  count_spaces(rest);
   // The mask has taken care of it, unless the text behind came with the end of reasoning.
   if (!rest.empty() && !matcher_->accept_bytes(rest)) phase_ = Phase::kDone;
 }
@@ -273,6 +313,7 @@ bool GrammarConstraint::accept(engine::TokenId token) {
       break;
     case Phase::kGrammar:
       if (!matcher_->accept(token)) return false;
+      count_spaces(text);
       break;
     case Phase::kDone:
       return true;

@@ -45,6 +45,15 @@ class MarkerTable {
   std::vector<Hit> inside_;              ///< tokens with the whole marker in them
 };
 
+/// Tokens that begin with white space, by the line ends in it: a model that has lost its way must not write
+/// white space for ever where JSON allows any amount.
+struct SpaceTokens {
+  static constexpr size_t kLongest = 64;       ///< bytes of a run with a line end in it
+  static constexpr size_t kLongestOnLine = 4;  ///< ... without one
+  explicit SpaceTokens(const std::vector<std::string>& token_text);
+  std::vector<engine::TokenId> any, one_line, more_lines;
+};
+
 /// Counters over all answers of a server, for its metrics.
 struct GrammarCounters {
   std::atomic<uint64_t> compiled{0}, refused{0}, compile_micros{0};
@@ -67,6 +76,8 @@ struct ConstraintRules {
   bool starts_in_reasoning = false;
   int32_t reasoning_budget = -1;                  ///< tokens; -1: no bound
   std::vector<engine::TokenId> end_of_reasoning;  ///< tokens that spell its end
+
+  std::shared_ptr<const SpaceTokens> spaces;  ///< null: white space has no bound
 
   std::shared_ptr<const std::vector<std::string>> token_text;  ///< by id, special tokens spelled out
   std::vector<engine::TokenId> end_tokens;
@@ -96,6 +107,8 @@ class GrammarConstraint : public engine::TokenConstraint {
   void begin_grammar();
   void force(std::vector<engine::TokenId> tokens, Phase then);
   void mask_free(std::span<uint64_t> bits, bool may_end) const;
+  void mask_spaces(std::span<uint64_t> bits) const;
+  void count_spaces(std::string_view text);
   void mask_hits(std::span<uint64_t> bits, const MarkerTable& table);
   void fill_from_matcher(std::span<uint64_t> bits);
   bool accept_reasoning(engine::TokenId token, std::string_view text);
@@ -114,6 +127,8 @@ class GrammarConstraint : public engine::TokenConstraint {
   size_t forced_at_ = 0;
   Phase after_forced_ = Phase::kDone;
   bool finished_ = false;
+  size_t space_run_ = 0, lines_in_run_ = 0;  ///< white space between JSON's parts that the text ends with
+  bool in_string_ = false, escaped_ = false;
 };
 
 }  // namespace millrace::api

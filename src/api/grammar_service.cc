@@ -158,6 +158,7 @@ bool request_grammar(const GenerationRequest& r, const OutputFormat& format, std
   if (text && !(tools && must_call)) {
     out.source = text_source(r.constraint);
     out.param = r.constraint.param;
+    out.bound_spaces = r.constraint.kind == Kind::kJsonSchema || r.constraint.kind == Kind::kJsonObject;
     out.prefix = content_prefix(format.tools, prompt);
     if (format.tools == ToolFormat::kHarmony) {
       // The answer proper is a channel of its own, after any analysis.
@@ -173,6 +174,9 @@ bool request_grammar(const GenerationRequest& r, const OutputFormat& format, std
     for (Tool& tool : known) tool.parameters.clear();
   ToolGrammar calls = tool_grammar(format.tools, known, r.tool_choice);
   drop_end_texts(calls, end_texts);
+  // Formats that write texts as they are between tags need theirs.
+  out.bound_spaces = format.tools != ToolFormat::kQwen3Coder && format.tools != ToolFormat::kSeed &&
+                     format.tools != ToolFormat::kMiniMax && format.tools != ToolFormat::kGlm;
   const grammar::Source source = calls_source(calls, known);
   if (text && !must_call) {
     // Either calls or the answer as asked for.
@@ -222,6 +226,7 @@ GrammarService::GrammarService(const text::Tokenizer& tokenizer, const OutputFor
   auto texts = std::make_shared<std::vector<std::string>>();
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) texts->push_back(tokenizer.piece(id, true));
   token_text_ = std::move(texts);
+  spaces_ = std::make_shared<const SpaceTokens>(*token_text_);
   if (format.tools == ToolFormat::kNone) return;
   const std::vector<bool> spelled = spelled_tokens(tokenizer, format);
   if (std::find(spelled.begin(), spelled.end(), true) != spelled.end())
@@ -295,6 +300,7 @@ std::unique_ptr<engine::TokenConstraint> GrammarService::constraint(const Genera
       request_grammar(r, format, prompt, false, end_texts, wanted);
       rules->grammar = compile(wanted);
     }
+    if (wanted.bound_spaces) rules->spaces = spaces_;
     rules->prefix = wanted.prefix;
     if (!wanted.trigger.empty()) rules->trigger = marker(wanted.trigger);
     rules->lead = wanted.lead;

@@ -27,6 +27,7 @@ struct RequestGrammar {
   bool calls = false;  ///< it has tool calls, so their markers are text
   std::string prefix, trigger, lead;
   bool trigger_in_grammar = true, trigger_at_start = false, must_trigger = false;
+  bool bound_spaces = false;  ///< white space means nothing in it
 };
 
 class GrammarService {
@@ -56,6 +57,7 @@ class GrammarService {
   const text::Tokenizer& tokenizer_;
   const Options options_;
   std::shared_ptr<const std::vector<std::string>> token_text_;
+  std::shared_ptr<const SpaceTokens> spaces_;
   std::shared_ptr<GrammarCounters> counters_ = std::make_shared<GrammarCounters>();
   grammar::GrammarCompiler text_;
   std::unique_ptr<grammar::GrammarCompiler> calls_;  ///< null: markers are no special tokens

@@ -98,6 +98,10 @@ std::string prometheus_text(const engine::Stats& s, const HttpCounters& http, co
   t.value("millrace:memory_bytes", "gauge", "Memory by use.", resident_bytes(), ",use=\"resident\"");
   t.value("millrace:steps_total", "counter", "Steps of the engine.", s.steps);
   t.value("millrace:busy_seconds_total", "counter", "Time in steps.", s.busy_seconds);
+  for (size_t layer = 0; layer < s.expert_tokens.size(); ++layer)
+    for (size_t expert = 0; expert < s.expert_tokens[layer].size(); ++expert)
+      t.value("millrace:expert_tokens_total", "counter", "Rows that each expert of a layer got.",
+              s.expert_tokens[layer][expert], fmt::format(",layer=\"{}\",expert=\"{}\"", layer, expert));
   t.histogram("millrace:step_seconds", "Time of a step.", s.step);
   t.value("millrace:goodput_requests_total", "counter", "Requests by whether they met the service level.",
           goodput.met.load(), ",met=\"true\"");

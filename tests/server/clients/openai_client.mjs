@@ -19,6 +19,15 @@ assert.equal(vectors.data.length, 2);
 await assert.rejects(client.completions.create({ model: 'unknown', prompt: 'a' }), (e) => e.status === 404);
 await assert.rejects(client.completions.create({ model, prompt: 'a', temperature: -1 }), (e) => e.status === 400);
 
+const parameters = { type: 'object', properties: { city: { type: 'string', maxLength: 8 } }, required: ['city'], additionalProperties: false };
+const called = await client.chat.completions.create({
+  model, messages, max_tokens: 200, tool_choice: 'required', parallel_tool_calls: false,
+  tools: [{ type: 'function', function: { name: 'weather', parameters } }] });
+assert.equal(called.choices[0].message.tool_calls[0].function.name, 'weather');
+assert.deepEqual(Object.keys(JSON.parse(called.choices[0].message.tool_calls[0].function.arguments)), ['city']);
+const answered = await client.responses.create({ model, input: 'Once upon a time', max_output_tokens: 12 });
+assert.ok(answered.output_text.length > 0);
+
 const long = await client.completions.create({ model, prompt: 'Once', max_tokens: 100, stream: true });
 for await (const _ of long) { long.controller.abort(); break; }
 console.log('ok');
