@@ -15,7 +15,10 @@ namespace millrace::engine {
 void Loop::beam_candidates(Sequence& s, std::span<float> logits, SampleScratch& scratch) {
   const GenerationParams& g = s.request->request.generation;
   scratch.mask.clear();
-  if (s.constraint) {
+  if (s.constraint && !s.mask.empty()) {
+    scratch.mask.swap(s.mask);
+    s.mask.clear();
+  } else if (s.constraint) {
     scratch.mask.assign((logits.size() + 63) / 64, 0);
     s.constraint->fill_mask(scratch.mask);
   }

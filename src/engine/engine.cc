@@ -115,6 +115,7 @@ Engine::Engine(std::unique_ptr<models::Model> model, EngineOptions options) {
   check_options(options);
   if (!options.pool) options.pool = std::make_shared<ThreadPool>(options.threads);
   options.threads = options.pool->num_threads();
+  if (!options.masks_beside_step) options.masks_beside_step = usable_cpus() > options.threads;
   if (!options.kv_type)
     options.kv_type = model->info().float_weights ? layers::KvType::kF32 : layers::KvType::kBF16;
   // Everyone inside may decode in every step, and a prompt still advances.
@@ -157,7 +158,11 @@ bool Engine::drain(double seconds) { return loop_->drain(seconds); }
 const models::ModelInfo& Engine::model_info() const { return loop_->model_info(); }
 int32_t Engine::max_context() const { return loop_->max_context(); }
 const EngineOptions& Engine::options() const { return loop_->options(); }
-Stats Engine::stats() const { return loop_->stats(); }
+Stats Engine::stats() const {
+  Stats stats = loop_->stats();
+  stats.expert_tokens = model_->expert_load();
+  return stats;
+}
 
 void Engine::warm_up() {
   // A prompt and some decodes, one alone and several together: memory is touched, and the cost of a step is

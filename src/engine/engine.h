@@ -42,6 +42,9 @@ struct EngineOptions {
   Policy policy = Policy::kFcfs;
   int32_t static_batch = 16;         ///< policies static and dynamic: requests of one batch
   double batch_wait_seconds = 0.05;  ///< ... and how long a batch waits to fill up
+  /// Masks of constraints are computed by a thread beside the step, while the model computes the logits that
+  /// they mask; else by the workers, after it. None: when the machine has a processor that no worker uses.
+  std::optional<bool> masks_beside_step;
   bool prefix_cache = true;
   uint64_t swap_bytes = 256ull << 20;  ///< host area for preempted sequences; 0: always recompute
   /// Folder (made if missing) in which the prefix cache is kept when the engine ends, and from which the next
@@ -88,6 +91,7 @@ class Engine {
   Stats stats() const;
 
  private:
+  const models::Model* model_ = nullptr;  ///< the loop's
   std::unique_ptr<Loop> loop_;
 };
 

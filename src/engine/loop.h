@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "core/error.h"
+#include "engine/chunk_control.h"
+#include "engine/companion.h"
 #include "engine/cost_model.h"
 #include "engine/engine.h"
 #include "engine/kv/cache_file.h"
@@ -72,6 +74,7 @@ class Loop {
   void preempt(Sequence& s, bool swap);
   void admit(Sequence& s, const SequenceView& view);
   void compute(bool embeddings);
+  void begin_masks();
   void commit(const StepEntry& entry);
   void take_rows(const StepEntry& entry);
   void fork_answers(Sequence& first);
@@ -80,7 +83,8 @@ class Loop {
   void extend_hashes(Sequence& s);
   void restart_rotation();
   void pick(size_t job, SampleScratch& scratch);
-  void accept(Sequence& s, Picked picked);
+  bool accept(Sequence& s, Picked picked);
+  void jump_forward(Sequence& s);
   bool ends(Sequence& s, TokenId token, Event& finish);
   void finish_sequence(Sequence& s, Event finish);
   void pool_embedding(const StepEntry& entry);
@@ -100,6 +104,7 @@ class Loop {
   const SipKey key_;
   BlockManager blocks_;
   CostModel cost_;
+  ChunkControl chunks_;
   double copy_bandwidth_ = 4e9;  // bytes per second to or from the host area, measured as it is used
   bool has_states_ = false;
 
@@ -147,6 +152,8 @@ class Loop {
   std::vector<Job> jobs_;
   std::vector<SampleScratch> scratch_;
   int64_t swapped_bytes_ = 0;
+  std::vector<Sequence*> masked_;  // whose masks the companion computes
+  Companion companion_;
 
   std::thread thread_;
 };

@@ -9,6 +9,8 @@ namespace {
 
 /// The scheduler looks at so many of those that wait, in the order of their rank.
 constexpr size_t kWaitingLookedAt = 64;
+/// However slow a prompt's rows are, it gets on by so many in a step.
+constexpr int32_t kLeastMixedRows = 4;
 
 }  // namespace
 
@@ -44,12 +46,12 @@ void Loop::build_input(double time) {
     }
     return v;
   };
-  int64_t decodes = 0;
+  int64_t decodes = 0, prompts = static_cast<int64_t>(std::min(waiting_.size(), kWaitingLookedAt));
   coming_.clear();
   for (Sequence* s : running_) {
     view_running(*s, view(*s));
     const auto left = static_cast<int64_t>(s->tokens.size()) - s->computed;
-    decodes += left == 1;
+    (left == 1 ? decodes : prompts) += 1;
     if (left > 1 && !waiting_.empty())
       for (size_t b = static_cast<size_t>(s->computed / options_.block_size); b < s->hashes.size(); ++b)
         coming_.insert(s->hashes[b]);
@@ -58,10 +60,14 @@ void Loop::build_input(double time) {
   for (size_t i = 0; i < most; ++i) view_waiting(*waiting_[i], view(*waiting_[i]));
 
   input_.mixed_budget = options_.token_budget;
-  if (options_.mixed_step_factor > 1 && cost_.known() && decodes > 0) {
-    const double spare = (options_.mixed_step_factor - 1) * cost_.step(decodes);
-    input_.mixed_budget =
-        std::max(options_.block_size, static_cast<int32_t>(std::min(spare / cost_.per_row(), 1e6)));
+  if (options_.mixed_step_factor > 1 && decodes > 0) {
+    // One prompt must not hold up those who read; but when many wait for their first token, they count twice
+    // each against those who have theirs.
+    const double waiting = 2.0 * static_cast<double>(prompts - 1) / static_cast<double>(decodes);
+    const double factor = 1 + (options_.mixed_step_factor - 1) * std::max(1.0, waiting);
+    const int32_t rows = chunks_.rows(decodes, factor, kLeastMixedRows);
+    // Not known before something has decoded by itself: a block then.
+    input_.mixed_budget = rows < 0 ? options_.block_size : rows;
   }
 }
 
@@ -113,7 +119,10 @@ bool Loop::prefix_is_coming(const Sequence& s, int32_t found) {
     return false;
   const auto next = static_cast<size_t>(found / options_.block_size);
   // The last token is always computed, so the block that holds it is no use.
-  const auto usable = static_cast<size_t>((static_cast<int32_t>(s.tokens.size()) - 1) / options_.block_size);
+  // Tokens that were taken in after the last step have no hashes yet.
+  const auto usable =
+      std::min(s.hashes.size(),
+               static_cast<size_t>((static_cast<int32_t>(s.tokens.size()) - 1) / options_.block_size));
   if (next >= usable) return false;
   if (coming_.contains(s.hashes[next])) return true;
   for (size_t b = next; b < s.hashes.size(); ++b) coming_.insert(s.hashes[b]);

@@ -68,7 +68,9 @@ struct GenerationParams {
   bool early_stopping = false;  ///< beam search ends as soon as beam_width answers are complete
 };
 
-/// A constraint on the tokens of one answer (a grammar). Lives on the engine's threads.
+/// A constraint on the tokens of one answer (a grammar). Lives on the engine's threads: never called by two
+/// at once, but not always by the same. The mask for a token is asked for while the model computes its logits
+/// (EngineOptions:: masks_beside_step), which is right after accept() of the token before.
 class TokenConstraint {
  public:
   virtual ~TokenConstraint() = default;
@@ -79,6 +81,14 @@ class TokenConstraint {
   virtual bool accept(TokenId token) = 0;
   /// Nothing but an end token may follow.
   virtual bool finished() const = 0;
+  /// Jump-forward: the tokens that come next whatever the model says, in order, at most `most`; empty where
+  /// there is a choice (or an end is possible). Asked after each accept(); the engine accept()s each, sends
+  /// it, and computes all of them as one chunk instead of in a step each. Not asked where their probabilities
+  /// are wanted (log-probabilities, best_of, beams).
+  virtual std::vector<TokenId> forced(size_t most) {
+    static_cast<void>(most);
+    return {};
+  }
   virtual std::unique_ptr<TokenConstraint> fork() const = 0;
 };
 

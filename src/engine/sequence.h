@@ -38,6 +38,7 @@ struct Sequence {
 
   std::optional<SamplerChain> sampler;
   std::unique_ptr<TokenConstraint> constraint;
+  std::vector<uint64_t> mask;  ///< of the next token; empty: not computed
   std::unique_ptr<TokenWatcher> watcher;
   double cumulative_logprob = 0;
   double last_token_time = 0;

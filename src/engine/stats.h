@@ -56,7 +56,10 @@ struct Stats {
   uint64_t finished_stop = 0, finished_length = 0, finished_cancelled = 0, finished_deadline = 0,
            finished_error = 0;
   uint64_t stalled_dropped = 0;
-  double busy_seconds = 0;  ///< in steps
+  /// Mixture of experts: rows that each expert got, for each layer (empty for layers without experts).
+  std::vector<std::vector<uint64_t>> expert_tokens;
+  uint64_t jumped_tokens = 0;  ///< forced by a constraint, computed without a step of their own
+  double busy_seconds = 0;     ///< in steps
 
   // Seconds, but for the token counts.
   Histogram ttft, time_between_tokens, time_per_output_token, queue, end_to_end, step, prefill, decode;

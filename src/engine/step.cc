@@ -17,9 +17,10 @@ bool Loop::step() {
   plan_step(input_, plan_);
   apply_plan();
   if (entries_.empty()) return !plan_.preempt.empty() || !plan_.too_late.empty();
-  int64_t rows = 0, prompt_rows = 0;
+  int64_t rows = 0, prompt_rows = 0, decodes = 0;
   for (const StepEntry& e : entries_) {
     rows += e.tokens;
+    decodes += e.sequence->computed + 1 == static_cast<int32_t>(e.sequence->tokens.size());
     if (e.sequence->generated() == 0) prompt_rows += e.tokens;
   }
   const auto sequences = static_cast<int64_t>(entries_.size());
@@ -30,6 +31,7 @@ bool Loop::step() {
   entries_.clear();
   const double seconds = now() - begin;
   cost_.record(rows, seconds);
+  chunks_.record(decodes, rows - decodes, seconds);
   const std::lock_guard lock(mutex_);
   ++stats_.steps;
   stats_.busy_seconds += seconds;
@@ -138,7 +140,14 @@ void Loop::compute(bool embeddings) {
   for (const StepEntry& e : entries_)
     if ((e.sequence->request->request.task == Task::kEmbed) == embeddings) part_.push_back(e);
   if (part_.empty()) return;
-  runner_.forward(part_, embeddings);
+  if (!embeddings && *options_.masks_beside_step) begin_masks();
+  try {
+    runner_.forward(part_, embeddings);
+  } catch (...) {
+    companion_.wait();
+    throw;
+  }
+  companion_.wait();
   for (const StepEntry& e : part_) {
     commit(e);
     if (embeddings)
@@ -146,6 +155,27 @@ void Loop::compute(bool embeddings) {
     else if (e.outputs)
       take_rows(e);
   }
+}
+
+/// Those that get a token in this step: which may come depends only on the tokens so far.
+void Loop::begin_masks() {
+  masked_.clear();
+  for (const StepEntry& e : part_)
+    if (e.outputs && e.sequence->constraint &&
+        e.sequence->computed + e.tokens == static_cast<int32_t>(e.sequence->tokens.size()))
+      masked_.push_back(e.sequence);
+  if (masked_.empty()) return;
+  companion_.start([this] {
+    for (Sequence* s : masked_) {
+      s->mask.assign((static_cast<size_t>(info_.vocab_size) + 63) / 64, 0);
+      try {
+        s->constraint->fill_mask(s->mask);
+      } catch (...) {
+        // Asked again when the token is picked, where failing ends the one request.
+        s->mask.clear();
+      }
+    }
+  });
 }
 
 void Loop::commit(const StepEntry& e) {
@@ -282,7 +312,13 @@ void Loop::sample() {
                    s->constraint ? "no token of the vocabulary may come next under the grammar"
                                  : "the model's output has no finite number to pick a token by");
     } else {
-      accept(*s, std::move(jobs_[i].picked));
+      try {
+        if (accept(*s, std::move(jobs_[i].picked))) jump_forward(*s);
+      } catch (const std::exception& e) {
+        // A constraint or a watcher that fails ends its own request and nobody else's.
+        forget();
+        fail_request(r, ErrorCode::kInternal, e.what());
+      }
     }
   }
   for (RequestState* r : beams) advance_beams(*r);
@@ -330,7 +366,10 @@ void Loop::pick(size_t index, SampleScratch& scratch) {
     return;
   }
   scratch.mask.clear();
-  if (s.constraint) {
+  if (s.constraint && !s.mask.empty()) {
+    scratch.mask.swap(s.mask);
+    s.mask.clear();
+  } else if (s.constraint) {
     scratch.mask.assign((logits.size() + 63) / 64, 0);
     s.constraint->fill_mask(scratch.mask);
   }
@@ -342,7 +381,8 @@ void Loop::pick(size_t index, SampleScratch& scratch) {
   job.picked = s.sampler->sample(logits, s.tokens, scratch.mask, banned, scratch);
 }
 
-void Loop::accept(Sequence& s, Picked picked) {
+/// Takes a token in; false when the answer ended with it (and the sequence may be gone).
+bool Loop::accept(Sequence& s, Picked picked) {
   RequestState& r = *s.request;
   s.tokens.push_back(picked.token);
   s.sampler->accept(s.tokens);
@@ -371,7 +411,28 @@ void Loop::accept(Sequence& s, Picked picked) {
   else
     emit(r, std::move(e));
   Event finish;
-  if (ends(s, picked.token, finish)) finish_sequence(s, std::move(finish));
+  if (!ends(s, picked.token, finish)) return true;
+  finish_sequence(s, std::move(finish));
+  return false;
+}
+
+/// Takes in what the constraint forces: the next step computes it all as one chunk.
+void Loop::jump_forward(Sequence& s) {
+  const RequestState& r = *s.request;
+  if (!s.constraint || r.request.sampling.logprobs >= 0 || r.holds_events()) return;
+  const int32_t room =
+      std::min(r.max_tokens - s.generated(), max_context_ - static_cast<int32_t>(s.tokens.size()));
+  uint64_t jumped = 0;
+  for (const TokenId token : s.constraint->forced(static_cast<size_t>(room))) {
+    check(token >= 0 && token < info_.vocab_size, "the grammar forces token {}, which the vocabulary lacks",
+          token);
+    Picked picked;
+    picked.token = token;
+    ++jumped;
+    if (!accept(s, std::move(picked))) break;
+  }
+  const std::lock_guard lock(mutex_);
+  stats_.jumped_tokens += jumped;
 }
 
 /// Whether the answer is complete with this token, its last.

@@ -436,7 +436,10 @@ TEST(Engine, StopTokensWatchersAndMinTokens) {
   EXPECT_EQ(a.reasons[1], FinishReason::kStop);
 }
 
-TEST(Engine, ConstraintsDecideWhatMayCome) {
+class Constraints : public ::testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(MasksBesideTheStep, Constraints, ::testing::Bool());
+
+TEST_P(Constraints, DecideWhatMayCome) {
   // Even tokens only, twelve of them.
   struct Even : TokenConstraint {
     int left = 12;
@@ -450,7 +453,9 @@ TEST(Engine, ConstraintsDecideWhatMayCome) {
     bool finished() const override { return left == 0; }
     std::unique_ptr<TokenConstraint> fork() const override { return std::make_unique<Even>(*this); }
   };
-  Engine engine(std::make_unique<FakeModel>(FakeOptions{}), small());
+  EngineOptions options = small();
+  options.masks_beside_step = GetParam();
+  Engine engine(std::make_unique<FakeModel>(FakeOptions{}), options);
   Request r = greedy({3}, 50);
   r.constraint = std::make_unique<Even>();
   r.sampling.temperature = 1;
@@ -467,6 +472,77 @@ TEST(Engine, ConstraintsDecideWhatMayCome) {
   r = greedy({3}, 50);
   r.constraint = std::make_unique<Nothing>();
   EXPECT_EQ(collect(engine.submit(std::move(r))).error, static_cast<int>(ErrorCode::kInternal));
+  EXPECT_EQ(blocks_held(engine), 0);
+}
+
+// A free even token, then 1, 3 and 5, and so on: forced tokens change nothing but the number of steps.
+TEST(Engine, ForcedTokensAreComputedTogether) {
+  struct Pattern : TokenConstraint {
+    explicit Pattern(bool j) : jumps(j) {}
+    bool jumps;
+    int at = 0;
+    void fill_mask(std::span<uint64_t> bits) override {
+      if (at % 4 == 0)
+        std::fill(bits.begin(), bits.end(), 0x5555555555555555u);
+      else
+        bits[0] = uint64_t{1} << (2 * (at % 4) - 1);
+    }
+    bool accept(TokenId t) override {
+      const bool good = at % 4 == 0 ? t % 2 == 0 : t == 2 * (at % 4) - 1;
+      ++at;
+      return good;
+    }
+    bool finished() const override { return false; }
+    std::vector<TokenId> forced(size_t most) override {
+      std::vector<TokenId> tokens;
+      for (int a = at; jumps && a % 4 != 0 && tokens.size() < most; ++a) tokens.push_back(2 * (a % 4) - 1);
+      return tokens;
+    }
+    std::unique_ptr<TokenConstraint> fork() const override { return std::make_unique<Pattern>(*this); }
+  };
+  for (const bool tight : {false, true}) {
+    std::vector<std::vector<int32_t>> answers[2];
+    uint64_t steps[2];
+    for (const bool jumps : {false, true}) {
+      EngineOptions options = small(tight ? 60 << 10 : 1 << 20);
+      options.masks_beside_step = jumps;
+      Engine engine(std::make_unique<FakeModel>(layers_of(true, 30, true)), options);
+      std::vector<std::shared_ptr<Generation>> sent;
+      for (int32_t i = 0; i < 8; ++i) {
+        Request r = greedy({i, 2}, 90 + i);
+        r.constraint = std::make_unique<Pattern>(jumps);
+        r.generation.n = 1 + i % 2;
+        sent.push_back(engine.submit(std::move(r)));
+      }
+      for (int32_t i = 0; i < 8; ++i) {
+        const Answer a = collect(sent[static_cast<size_t>(i)], 2);
+        ASSERT_EQ(a.error, -1) << a.sentence;
+        EXPECT_EQ(static_cast<int32_t>(a.tokens[0].size()), 90 + i);
+        for (const auto& tokens : a.tokens) answers[jumps].push_back(tokens);
+      }
+      const Stats stats = engine.stats();
+      steps[jumps] = stats.steps;
+      EXPECT_EQ(stats.jumped_tokens > 0, jumps);
+      EXPECT_EQ(blocks_held(engine), 0);
+    }
+    EXPECT_EQ(answers[0], answers[1]);
+    if (!tight) {
+      EXPECT_LT(steps[1] * 3, steps[0]);
+    }
+  }
+
+  // A constraint that contradicts itself ends its request and no other.
+  struct Liar : Pattern {
+    Liar() : Pattern(true) {}
+    std::vector<TokenId> forced(size_t) override { return {60000}; }
+    std::unique_ptr<TokenConstraint> fork() const override { return std::make_unique<Liar>(*this); }
+  };
+  Engine engine(std::make_unique<FakeModel>(FakeOptions{}), small());
+  const auto other = engine.submit(greedy({1}, 100));
+  Request r = greedy({1}, 100);
+  r.constraint = std::make_unique<Liar>();
+  EXPECT_EQ(collect(engine.submit(std::move(r))).error, static_cast<int>(ErrorCode::kInternal));
+  EXPECT_EQ(collect(other).tokens[0].size(), 100u);
   EXPECT_EQ(blocks_held(engine), 0);
 }
 

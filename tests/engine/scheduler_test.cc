@@ -11,6 +11,7 @@
 #include "core/checked.h"
 #include "core/error.h"
 #include "core/random.h"
+#include "engine/chunk_control.h"
 #include "engine/kv/block_manager.h"
 #include "testing/testing.h"
 
@@ -452,6 +453,37 @@ TEST(Scheduler, DeadlinesThatCannotBeMetAreNamed) {
   plan_step(in, plan);
   EXPECT_EQ(plan.too_late, std::vector<int32_t>{0});
   EXPECT_TRUE(plan.compute.empty());
+}
+
+// A machine whose decodes take 30 ms and 1 ms each, and whose prompt rows take 3 ms and more with depth:
+// whatever else happens, a step beside decodes takes at most twice as long.
+TEST(ChunkControl, KeepsMixedStepsShort) {
+  Random random(millrace::testing::seed());
+  ChunkControl control;
+  EXPECT_EQ(control.rows(8, 2, 4), -1);
+  const auto decode = [](int64_t n) { return 0.030 + 0.001 * static_cast<double>(n); };
+  const auto noise = [&] { return 1 + 0.1 * (random.uniform_double() - 0.5); };
+  control.record(0, 256, 0.9);
+  for (int i = 0; i < 50; ++i) control.record(8, 0, decode(8) * noise());
+  double depth = 0;
+  int steps = 0;
+  while (depth < 4000) {
+    const int32_t rows = control.rows(8, 2, 4);
+    ASSERT_GE(rows, 4);
+    const double seconds = (decode(8) + rows * (0.003 + 1e-6 * depth)) * noise();
+    EXPECT_LE(seconds, 2.3 * decode(8)) << "at depth " << depth;
+    control.record(8, rows, seconds);
+    depth += rows;
+    ++steps;
+  }
+  EXPECT_LT(steps, 4000 / 4);
+  // One step that something else held up changes little.
+  const int32_t before = control.rows(8, 2, 4);
+  control.record(8, 0, 5.0);
+  EXPECT_LE(control.rows(8, 2, 4), before * 5 / 4 + 1);
+  // Numbers of decodes never seen borrow from the nearest.
+  EXPECT_GE(control.rows(1, 2, 4), 4);
+  EXPECT_GE(control.rows(300, 2, 4), 4);
 }
 
 TEST(BlockManager, SipHashMatchesItsAuthorsVectors) {

@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""What serving gains, measured in one run on this machine: `millrace serve` with one policy or option and with another,
+the same load on both by `millrace bench serve`.
+
+    serving.py --millrace build/release/millrace MODEL [--only batch,prefix,intruder,users] [--threads N] [--scale X]
+
+  batch     16 users (96-token prompts, 48 out): one by one, static batches, the default; wanted: 3.5 times one by one
+  prefix    16 users with 1,024 tokens of prompt in common: prefix cache off and on; wanted: 2.5 times
+  intruder  8 running streams, a prompt of 4,000 tokens in the middle: p99 between tokens at most 2.5 times the median
+  users     1, 4 and 16 users: tokens per second together, time to the first token
+
+Each figure is printed with the ratio that is wanted of it; the exit status is 1 when one is missed. --scale shortens it.
+"""
+import argparse
+import json
+import re
+import subprocess
+import sys
+
+
+class Server:
+    def __init__(self, args, options):
+        command = [args.millrace, "serve", "-m", args.model, "--port", "0", "--quiet", *options]
+        if args.threads:
+            command += ["--threads", str(args.threads)]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        for line in self.process.stderr:
+            found = re.search(r"is served on (http://\S+)", line)
+            if found:
+                self.url = found.group(1)
+                return
+        raise SystemExit(f"serving.py: the server did not start: {' '.join(command)}")
+
+    def load(self, args, *options):
+        command = [args.millrace, "bench", "serve", self.url, "--json", *map(str, options)]
+        report = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        if report["failed"]:
+            raise SystemExit(f"serving.py: {report['failed']} requests failed: {report['errors']}")
+        return report
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.stderr.read()
+        self.process.wait()
+
+
+def show(what, report):
+    print(f"  {what:<22}{report['output_tokens_per_second']:8.1f} tokens/s   first token p50 "
+          f"{report['ttft']['p50']:6.2f} s   between tokens p50 {report['itl']['p50'] * 1e3:6.1f} ms, "
+          f"p99 {report['itl']['p99'] * 1e3:6.1f} ms", flush=True)
+
+
+def verdict(what, value, wanted, at_most=False):
+    good = value <= wanted if at_most else value >= wanted
+    print(f"  {what}: {value:.2f}, wanted {'at most' if at_most else 'at least'} {wanted}: "
+          f"{'held' if good else 'MISSED'}", flush=True)
+    return good
+
+
+def users(args, count, requests):
+    return ["--clients", count, "--requests", max(count, round(requests * args.scale)), "--prompt", 96, "--output", 48]
+
+
+def batch(args):
+    print("16 users, 96-token prompts, 48 out")
+    rate = {}
+    for policy, requests in (("one-by-one", 16), ("static", 32), ("fcfs", 48)):
+        with Server(args, ["--policy", policy]) as server:
+            report = server.load(args, *users(args, 16, requests))
+        rate[policy] = report["output_tokens_per_second"]
+        show(policy, report)
+    verdict("default over static", rate["fcfs"] / rate["static"], 1.0)
+    return verdict("default over one by one", rate["fcfs"] / rate["one-by-one"], 3.5)
+
+
+def prefix(args):
+    print("16 users, 1,024 tokens in common and 32 of their own, 16 out")
+    rate = {}
+    for name, options in (("off", ["--no-prefix-cache"]), ("on", [])):
+        with Server(args, options) as server:
+            report = server.load(args, "--clients", 16, "--requests", max(16, round(48 * args.scale)), "--shared-prompt",
+                                 1024, "--prompt", 32, "--output", 16)
+        rate[name] = report["output_tokens_per_second"]
+        show("prefix cache " + name, report)
+    return verdict("on over off", rate["on"] / rate["off"], 2.5)
+
+
+def intruder(args):
+    print("8 running streams, 4,000 tokens of prompt after 4 s")
+    with Server(args, []) as server:
+        report = server.load(args, "--clients", 8, "--requests", 8, "--prompt", 96, "--output", args.stream,
+                             "--intruder", "4000@4")
+    show("8 streams", report)
+    beside = report["intruder"]["itl_beside"]
+    print(f"  while the prompt was computed ({report['intruder']['ttft']:.1f} s): p50 {beside['p50'] * 1e3:.1f} ms, "
+          f"p99 {beside['p99'] * 1e3:.1f} ms")
+    return verdict("p99 over median", report["itl"]["p99"] / report["itl"]["p50"], 2.5, at_most=True)
+
+
+def several(args):
+    print("users together, 96-token prompts, 48 out")
+    good = True
+    with Server(args, []) as server:
+        for count, requests, wanted in ((1, 6, 45), (4, 16, 110), (16, 48, 170)):
+            report = server.load(args, *users(args, count, requests))
+            show(f"{count} users", report)
+            good &= verdict("tokens/s", report["output_tokens_per_second"], wanted)
+            if count == 16:
+                good &= verdict("first token p50, s", report["ttft"]["p50"], 2.0, at_most=True)
+    return good
+
+
+def main():
+    parts = {"batch": batch, "prefix": prefix, "intruder": intruder, "users": several}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--millrace", default="build/release/millrace")
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--only", default=",".join(parts))
+    parser.add_argument("--scale", type=float, default=1.0, help="of the number of requests")
+    parser.add_argument("--stream", type=int, default=1000, help="tokens of each running stream")
+    args = parser.parse_args()
+    good = [parts[name](args) for name in args.only.split(",")]
+    sys.exit(0 if all(good) else 1)
+
+
+if __name__ == "__main__":
+    main()
