@@ -99,6 +99,7 @@ void apply_limits(BenchResult& result, const MachineLimits& limits) {
                              o.name.find("attention") != std::string::npos;
     if (from_memory) result.memory_seconds += limits.memory_seconds(o.bytes);
     result.compute_seconds += limits.compute_seconds(o.name, o.operations);
+    result.tile_seconds += limits.tile_seconds(o.name, o.operations);
   }
 }
 

@@ -53,7 +53,14 @@ void MachineLimits::measure() {
   int8_ops = std::max(int8_ops, peak(pool_, peaks.int8));
   bf16_ops = std::max(bf16_ops, peak(pool_, peaks.bf16));
   f32_ops = std::max(f32_ops, peak(pool_, peaks.f32));
+  tile_int8_ops = std::max(tile_int8_ops, peak(pool_, peaks.tile_int8));
+  tile_bf16_ops = std::max(tile_bf16_ops, peak(pool_, peaks.tile_bf16));
   for (int pass = 0; pass < 2; ++pass) read_bytes = std::max(read_bytes, read_rate(pool_, buffer_));
+}
+
+double MachineLimits::tile_seconds(std::string_view name, double operations) const {
+  if (tile_bf16_ops == 0 || (!name.starts_with("matmul ") && !name.starts_with("experts "))) return 0;
+  return operations / tile_bf16_ops;
 }
 
 double MachineLimits::compute_seconds(std::string_view name, double operations) const {

@@ -22,12 +22,16 @@ class MachineLimits {
   double int8_ops = 0;    ///< multiply and add counted as two, a second
   double bf16_ops = 0;    ///< 0 where there is no such instruction
   double f32_ops = 0;
+  double tile_int8_ops = 0;  ///< of the matrix unit; 0 where there is none
+  double tile_bf16_ops = 0;
 
   /// Seconds that an operation of this name (ops::Profiler) needs at least on either side. Matrix products
   /// count with the arithmetic of their weights' type; everything else counts bytes only, which leaves the
   /// limits a little high.
   double memory_seconds(double bytes) const { return bytes / read_bytes; }
   double compute_seconds(std::string_view name, double operations) const;
+  /// The same at the matrix unit's peak; 0 where there is none.
+  double tile_seconds(std::string_view name, double operations) const;
 
  private:
   ThreadPool& pool_;

@@ -38,21 +38,27 @@ std::string escape_xml(const std::string& text) {
 
 std::string bench_json(const BenchReport& report, const MachineLimits& limits) {
   json array = json::array();
-  array.push_back({{"test", "machine"},
-                   {"cpu", report.cpu},
-                   {"isa", report.isa},
-                   {"threads", report.threads},
-                   {"read_bytes_per_second", rounded(limits.read_bytes)},
-                   {"int8_operations_per_second", rounded(limits.int8_ops)},
-                   {"bf16_operations_per_second", rounded(limits.bf16_ops)},
-                   {"f32_operations_per_second", rounded(limits.f32_ops)},
-                   {"model", report.model},
-                   {"load_seconds", rounded(report.load_seconds)},
-                   {"file_bytes", report.file_bytes},
-                   {"weight_bytes", report.weight_bytes},
-                   {"resident_bytes", report.resident_bytes},
-                   {"peak_resident_bytes", report.peak_resident_bytes}});
-  for (const BenchResult& r : report.results)
+  json machine = {{"test", "machine"},
+                  {"cpu", report.cpu},
+                  {"isa", report.isa},
+                  {"threads", report.threads},
+                  {"read_bytes_per_second", rounded(limits.read_bytes)},
+                  {"int8_operations_per_second", rounded(limits.int8_ops)},
+                  {"bf16_operations_per_second", rounded(limits.bf16_ops)},
+                  {"f32_operations_per_second", rounded(limits.f32_ops)},
+                  {"model", report.model},
+                  {"load_seconds", rounded(report.load_seconds)},
+                  {"file_bytes", report.file_bytes},
+                  {"weight_bytes", report.weight_bytes},
+                  {"resident_bytes", report.resident_bytes},
+                  {"peak_resident_bytes", report.peak_resident_bytes}};
+  const bool tiles = limits.tile_bf16_ops > 0;
+  if (tiles) {
+    machine["amx_bf16_gflops"] = rounded(limits.tile_bf16_ops / 1e9);
+    machine["amx_int8_gops"] = rounded(limits.tile_int8_ops / 1e9);
+  }
+  array.push_back(std::move(machine));
+  for (const BenchResult& r : report.results) {
     array.push_back({{"test", r.prompt ? "prompt" : "decode"},
                      {"tokens", r.tokens},
                      {"depth", r.depth},
@@ -61,17 +67,22 @@ std::string bench_json(const BenchReport& report, const MachineLimits& limits) {
                      {"limit_tokens_per_second", rounded(r.limit())},
                      {"bound", r.bound()},
                      {"share_of_limit", rounded(r.share())}});
+    if (tiles) array.back()["share_of_matrix_limit"] = rounded(r.matrix_share());
+  }
   return array.dump(2) + "\n";
 }
 
 std::string bench_table(const BenchReport& report, const MachineLimits& limits) {
   std::string text = fmt::format(
-      "{}\n{}, {} threads, {}: reads {:.1f} GB/s, int8 {:.0f} Gop/s, bf16 {:.0f}, f32 {:.0f}\n"
+      "{}\n{}, {} threads, {}: reads {:.1f} GB/s, int8 {:.0f} Gop/s, bf16 {:.0f}, f32 {:.0f}{}\n"
       "file {:.2f} GB, packed {:.2f} GB, loaded in {:.2f} s ({:.2f} GB/s), resident {:.2f} GB\n\n",
       report.model, report.cpu, report.threads, report.isa, limits.read_bytes / 1e9, limits.int8_ops / 1e9,
-      limits.bf16_ops / 1e9, limits.f32_ops / 1e9, static_cast<double>(report.file_bytes) / 1e9,
-      static_cast<double>(report.weight_bytes) / 1e9, report.load_seconds,
-      static_cast<double>(report.file_bytes) / 1e9 / report.load_seconds,
+      limits.bf16_ops / 1e9, limits.f32_ops / 1e9,
+      limits.tile_bf16_ops > 0 ? fmt::format("; matrix unit: bf16 {:.0f}, int8 {:.0f}",
+                                             limits.tile_bf16_ops / 1e9, limits.tile_int8_ops / 1e9)
+                               : "",
+      static_cast<double>(report.file_bytes) / 1e9, static_cast<double>(report.weight_bytes) / 1e9,
+      report.load_seconds, static_cast<double>(report.file_bytes) / 1e9 / report.load_seconds,
       static_cast<double>(report.resident_bytes) / 1e9);
   text += fmt::format("{:<34}{:>12}{:>12}{:>8}  {}\n", "test", "tokens/s", "limit", "share", "bound by");
   for (const BenchResult& r : report.results)

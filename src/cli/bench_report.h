@@ -18,6 +18,7 @@ struct BenchResult {
   double seconds = 0;          ///< of a prompt, or of one decode step: the median
   double memory_seconds = 0;   ///< what the weights and cached tokens need at the machine's read bandwidth
   double compute_seconds = 0;  ///< what the matrix products need at its peaks
+  double tile_seconds = 0;  ///< what they need at the peak of the matrix unit in BF16; 0 where there is none
   std::vector<TimedOperation> operations;  ///< of one profiled run
 
   double tokens_per_second() const { return (prompt ? tokens : 1) * sequences / seconds; }
@@ -26,6 +27,10 @@ struct BenchResult {
            (memory_seconds > compute_seconds ? memory_seconds : compute_seconds);
   }
   double share() const { return tokens_per_second() / limit(); }
+  /// Of the limit that memory and the matrix unit set.
+  double matrix_share() const {
+    return (memory_seconds > tile_seconds ? memory_seconds : tile_seconds) / seconds;
+  }
   const char* bound() const { return memory_seconds > compute_seconds ? "memory" : "compute"; }
 };
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/cpu.h"
 #include "testing/testing.h"
 
 namespace millrace {
@@ -28,6 +29,7 @@ TEST(BenchCommand, JsonHasEveryTestAndTheMachine) {
       EXPECT_GT(test.at("read_bytes_per_second").get<double>(), 0);
       EXPECT_GT(test.at("f32_operations_per_second").get<double>(), 0);
       EXPECT_EQ(test.at("threads"), 1);
+      EXPECT_EQ(test.contains("amx_bf16_gflops"), cpu_features().amx);
       continue;
     }
     EXPECT_GT(test.at("tokens_per_second").get<double>(), 0);
@@ -35,6 +37,7 @@ TEST(BenchCommand, JsonHasEveryTestAndTheMachine) {
     EXPECT_NEAR(test.at("share_of_limit").get<double>() * test.at("limit_tokens_per_second").get<double>(),
                 test.at("tokens_per_second").get<double>(),
                 1e-3 * test.at("tokens_per_second").get<double>());
+    EXPECT_EQ(test.contains("share_of_matrix_limit"), cpu_features().amx);
     seen.insert(fmt::format("{} {} {} {}", test.at("test").get<std::string>(), test.at("tokens").get<int>(),
                             test.at("depth").get<int>(), test.at("sequences").get<int>()));
   }
