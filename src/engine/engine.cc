@@ -146,6 +146,7 @@ Engine::Engine(std::unique_ptr<models::Model> model, EngineOptions options) {
           "{} bytes of cache memory hold no sequence of this model: it needs at least {}",
           options.kv_memory_bytes, sizes.total(sizes.counts(1, sizes.state_slots(0))));
   options.kv_memory_bytes = sizes.total(counts);
+  model_ = model.get();
   loop_ = std::make_unique<Loop>(std::move(model), std::move(options), layout, counts,
                                  static_cast<int32_t>(room));
 }

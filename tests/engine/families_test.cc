@@ -1,10 +1,12 @@
 // Every family as it is served: its tiny checkpoint (tests/models/fixtures) through the engine, with prompts
 // cut into chunks, batched, found in the prefix cache, preempted both ways and forked. Greedy tokens are
 // those of the reference and of the model run by itself.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "engine/engine.h"
 #include "loaders/checkpoint.h"
@@ -152,6 +154,30 @@ TEST_P(EngineFamilies, ChunkedBatchedAndFromThePrefixCache) {
   // Keys whose rotation depends on the text's very length are of no use to another one.
   EXPECT_EQ(hit.usage.cached_tokens, alone_in_length(longer.size()) ? 0 : 32);
   expect_same(hit.choices[0], alone(longer, 12), "from the prefix cache");
+}
+
+TEST_P(EngineFamilies, CountsTheRowsOfEachExpert) {
+  const auto engine = open(16 << 20, 0);
+  const auto rows = [&](size_t layer) {
+    const auto counts = engine->stats().expert_tokens[layer];
+    return std::accumulate(counts.begin(), counts.end(), uint64_t{0});
+  };
+  const auto before = engine->stats().expert_tokens;
+  ASSERT_EQ(before.size(), static_cast<size_t>(model_->info().num_layers));
+  answers_of(engine->submit(greedy(prompt_, 2)));
+  // The prompt's rows and the first answer's, each to as many experts.
+  uint64_t chosen = 0;
+  for (size_t layer = 0; layer < before.size(); ++layer) {
+    if (before[layer].empty()) continue;
+    const uint64_t got =
+        rows(layer) - std::accumulate(before[layer].begin(), before[layer].end(), uint64_t{0});
+    EXPECT_EQ(got % (prompt_.size() + 1), 0u) << "layer " << layer;
+    EXPECT_GT(got, 0u);
+    if (chosen == 0) chosen = got;
+    EXPECT_EQ(got, chosen);
+  }
+  const bool experts = checkpoint_.metadata.has("num_experts_per_tok");
+  EXPECT_EQ(chosen > 0, experts);
 }
 
 TEST_P(EngineFamilies, TwoAnswersFromOnePrompt) {
