@@ -208,9 +208,16 @@ void MaskBuilder::walk_real(StateId state, std::string& text, uint32_t top, std:
   const uint32_t base = depth_of(top), end = end_node(top);
   const bool with_text = machine_.program().needs_text;
   std::vector<StateId> path{state};
+  ByteSet first;
+  first.set_range(0, 255);
+  if (top == kWhole) first = machine_.candidates(state);  // a step of many places costs more than asking
   for (uint32_t i = first_node(top); i < end;) {
     const TokenTrie::Node& node = nodes[i];
     path.resize(node.depth - base);
+    if (path.size() == 1 && !first.test(node.byte)) {
+      i = node.skip;
+      continue;
+    }
     if (with_text) text.resize(length + path.size() - 1);
     const StateId s = step_real(path.back(), text, node.byte);
     if (s == kDeadState) {
