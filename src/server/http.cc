@@ -1,5 +1,6 @@
 #include "server/http.h"
 
+#include <array>
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -300,7 +301,9 @@ class Connection : public ConnectionBase, public std::enable_shared_from_this<Co
   void read_more() {
     if (reading_ || state_ == State::kClosed) return;
     reading_ = true;
-    stream_.async_read_some(in_.prepare(16 << 10),
+    // Not into `in_` itself: it is consumed, and moves, while a read is under way (the next request may come
+    // before the answer to this one has left).
+    stream_.async_read_some(asio::buffer(fresh_),
                             [self = self()](error_code ec, size_t n) { self->on_read(ec, n); });
   }
 
@@ -313,6 +316,7 @@ class Connection : public ConnectionBase, public std::enable_shared_from_this<Co
       if (lingered_ > (size_t{64} << 20)) return close();
       return read_more();
     }
+    asio::buffer_copy(in_.prepare(n), asio::buffer(fresh_, n));
     in_.commit(n);
     if (state_ == State::kReading) {
       if (!request_begun_) {
@@ -550,6 +554,7 @@ class Connection : public ConnectionBase, public std::enable_shared_from_this<Co
   State state_ = State::kReading;
 
   boost::beast::flat_buffer in_;
+  std::array<char, 16 << 10> fresh_;
   std::optional<http::request_parser<http::string_body>> parser_;
   bool reading_ = false, request_begun_ = false, header_seen_ = false, last_request_ = false;
   size_t lingered_ = 0;
