@@ -221,7 +221,8 @@ class Emitter {
         budget_.tick(parts.size());
       }
       bool permitted = true;
-      for (size_t i = first_allowed; i < parts.size(); ++i) permitted &= k[i] != Dfa::kDead && parts[i]->accept[k[i]] != 0;
+      for (size_t i = first_allowed; i < parts.size(); ++i)
+        permitted &= k[i] != Dfa::kDead && parts[i]->accept[k[i]] != 0;
       uint32_t cls = kNone;
       if (permitted) {
         KeyAutomaton::Signature s;
