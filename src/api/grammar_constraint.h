@@ -58,7 +58,6 @@ struct SpaceTokens {
 struct GrammarCounters {
   std::atomic<uint64_t> compiled{0}, refused{0}, compile_micros{0};
   std::atomic<uint64_t> masks{0}, mask_nanos{0}, slow_masks{0};  ///< slow: above one millisecond
-  std::atomic<uint64_t> jumped_tokens{0};
 };
 
 /// What all answers of a request have in common. Immutable.

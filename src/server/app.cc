@@ -237,7 +237,7 @@ struct App::State : std::enable_shared_from_this<App::State> {
     const ServedModel* m = model.load();
     const engine::Stats stats = m != nullptr ? m->engine->stats() : engine::Stats();
     response->send(200, "text/plain; version=0.0.4; charset=utf-8",
-                   prometheus_text(stats, http->counters(), goodput, m != nullptr ? m->id : ""), headers());
+                   prometheus_text(stats, http->counters(), goodput, m), headers());
   }
 
   json model_json() const {

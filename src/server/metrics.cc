@@ -1,5 +1,6 @@
 #include "server/metrics.h"
 
+#include "api/grammar_service.h"
 #include "core/cpu.h"
 
 namespace millrace::server {
@@ -41,11 +42,28 @@ class Text {
   std::string last_;
 };
 
+void grammar_text(const api::GrammarService& grammars, Text& t) {
+  const api::GrammarCounters& g = grammars.counters();
+  const char* help = "Grammars asked for by requests.";
+  t.value("millrace:grammars_total", "counter", help, g.compiled.load(), ",result=\"ready\"");
+  t.value("millrace:grammars_total", "counter", help, g.refused.load(), ",result=\"refused\"");
+  t.value("millrace:grammar_wait_seconds_total", "counter", "Time that requests waited for their grammars.",
+          static_cast<double>(g.compile_micros.load()) * 1e-6);
+  t.value("millrace:grammar_masks_total", "counter", "Token masks.", g.masks.load());
+  t.value("millrace:grammar_mask_seconds_total", "counter", "Time in token masks.",
+          static_cast<double>(g.mask_nanos.load()) * 1e-9);
+  t.value("millrace:grammar_slow_masks_total", "counter", "Masks that took over a millisecond.",
+          g.slow_masks.load());
+  t.value("millrace:grammars_cached", "gauge", "Compiled grammars that are kept.",
+          grammars.cached_grammars());
+  t.value("millrace:memory_bytes", "gauge", "Memory by use.", grammars.cached_bytes(), ",use=\"grammars\"");
+}
+
 }  // namespace
 
 std::string prometheus_text(const engine::Stats& s, const HttpCounters& http, const GoodputCounters& goodput,
-                            const std::string& model) {
-  Text t(model);
+                            const ServedModel* model) {
+  Text t(model != nullptr ? model->id : "");
   t.value("vllm:num_requests_running", "gauge", "Sequences computed together now.", s.running);
   t.value("vllm:num_requests_waiting", "gauge", "Sequences waiting.", s.waiting);
   t.value("vllm:num_requests_swapped", "gauge", "Sequences in the host area.", s.swapped);
@@ -113,6 +131,7 @@ std::string prometheus_text(const engine::Stats& s, const HttpCounters& http, co
   t.value("millrace:http_requests_total", "counter", "HTTP requests.", http.requests);
   t.value("millrace:http_refused_total", "counter", "Connections beyond the limit.", http.refused);
   t.value("millrace:http_timeouts_total", "counter", "Requests that did not arrive in time.", http.timeouts);
+  if (model != nullptr && model->grammars) grammar_text(*model->grammars, t);
   return std::move(t.out);
 }
 

@@ -9,7 +9,8 @@
 
 namespace millrace::server {
 
+/// `model`: null while it is loaded.
 std::string prometheus_text(const engine::Stats& stats, const HttpCounters& http,
-                            const GoodputCounters& goodput, const std::string& model);
+                            const GoodputCounters& goodput, const ServedModel* model);
 
 }  // namespace millrace::server
