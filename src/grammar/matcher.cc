@@ -248,7 +248,40 @@ bool Matcher::must_end() {
   return shared_->machine.finished(shared_->steps[step_].state);
 }
 
-std::string Matcher::forced_bytes(size_t max_bytes) {
+namespace {
+
+/// Whether a backslash at `at` can begin nothing but another spelling of the character `plain`, whose own byte
+/// leads to `target`.
+bool only_respells(Machine& m, StateId at, uint8_t plain, StateId target) {
+  const auto hex = [](unsigned b) -> unsigned {
+    return b >= '0' && b <= '9' ? b - '0' : (b | 0x20) >= 'a' && (b | 0x20) <= 'f' ? (b | 0x20) - 'a' + 10 : 16;
+  };
+  if (plain >= 0x80) return false;
+  std::vector<StateId> front = {m.step(at, '\\')}, next;
+  // 'u', or the short form; then the digits of the code point.
+  for (int digit = -1; digit < 4; ++digit) {
+    const unsigned nibble = digit < 2 ? 0 : digit == 2 ? plain >> 4 : plain & 15u;
+    for (const StateId from : front) {
+      if (m.guarded(from)) return false;
+      const ByteSet set = m.candidates(from);
+      for (unsigned b = 0; b < 256; ++b) {
+        if (!set.test(static_cast<uint8_t>(b))) continue;
+        const StateId t = m.step(from, static_cast<uint8_t>(b));
+        if (t == kDeadState) continue;
+        if (digit < 0 && b == '/' && plain == '/' && t == target) continue;
+        if (digit < 0 ? b != 'u' : hex(b) != nibble) return false;
+        if (std::find(next.begin(), next.end(), t) == next.end()) next.push_back(t);
+      }
+    }
+    front.swap(next);
+    next.clear();
+  }
+  return std::all_of(front.begin(), front.end(), [&](StateId s) { return s == target; });
+}
+
+}  // namespace
+
+std::string Matcher::forced_bytes(size_t max_bytes, bool plain_spelling) {
   const std::lock_guard lock(shared_->mutex);
   Shared& s = *shared_;
   Machine& m = s.machine;
@@ -261,6 +294,7 @@ std::string Matcher::forced_bytes(size_t max_bytes) {
     const ByteSet set = m.candidates(at);
     StateId only = kDeadState;
     int byte = -1, found = 0;
+    bool backslash = false;
     for (unsigned b = 0; b < 256 && found < 2; ++b) {
       if (!set.test(static_cast<uint8_t>(b))) continue;
       StateId t = m.step(at, static_cast<uint8_t>(b));
@@ -270,11 +304,16 @@ std::string Matcher::forced_bytes(size_t max_bytes) {
         text.pop_back();
       }
       if (t == kDeadState) continue;
+      if (b == '\\' && plain_spelling) {
+        backslash = true;
+        continue;
+      }
       ++found;
       byte = static_cast<int>(b);
       only = t;
     }
     if (found != 1) break;
+    if (backslash && !only_respells(m, at, static_cast<uint8_t>(byte), only)) break;
     forced.push_back(static_cast<char>(byte));
     if (m.program().needs_text) text.push_back(static_cast<char>(byte));
     at = only;

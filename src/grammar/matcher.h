@@ -67,7 +67,9 @@ class Matcher {
   /// Whether nothing but the end can follow.
   bool must_end();
   /// The bytes that must come next, as long as there is no choice (at most max_bytes); not accepted yet.
-  std::string forced_bytes(size_t max_bytes = 4096);
+  /// With `plain_spelling`, that a character of a JSON string may be written as an escape, too, is no choice:
+  /// where only one ASCII character may come, it is forced as it is.
+  std::string forced_bytes(size_t max_bytes = 4096, bool plain_spelling = false);
   /// Length of the longest prefix of `text` that can be accepted from here (nothing is accepted).
   size_t viable_prefix(std::string_view text);
   /// Estimate of the bytes from here to the nearest complete text; `after`: first taking these bytes. Huge

@@ -207,8 +207,32 @@ TEST(GrammarMatcher, ForcedBytesAreTheOnlyWay) {
   ASSERT_TRUE(m.accept_bytes("{\"n"));
   // Escapes make even a listed key a choice: "\u0061" is "a".
   EXPECT_EQ(m.forced_bytes(), "");
+  // ... but not of what the key is.
+  EXPECT_EQ(m.forced_bytes(4096, true), "ame\":\"");
+  EXPECT_EQ(m.forced_bytes(3, true), "ame");
   ASSERT_TRUE(m.accept_bytes("ame\":\"x\",\""));
   EXPECT_EQ(m.forced_bytes(), "");
+  EXPECT_EQ(m.forced_bytes(4096, true), "kind\":\"fixed\"}");
+  ASSERT_TRUE(m.accept_bytes("ki\\u006"));
+  EXPECT_EQ(m.forced_bytes(4096, true), "");  // an e or an E for the digit
+}
+
+TEST(GrammarMatcher, AnEscapeThatMeansSomethingElseIsAChoice) {
+  Source s;
+  s.kind = SourceKind::kJsonSchema;
+  s.json.whitespace = Whitespace::kCompact;
+  const auto forced = [&](const char* schema, const char* after) {
+    s.text = schema;
+    Matcher m(compile(s, bytes()));
+    EXPECT_TRUE(m.accept_bytes(after));
+    return m.forced_bytes(4096, true);
+  };
+  EXPECT_EQ(forced(R"({"enum":["xa/b","xa/c"]})", "\""), "xa/");
+  EXPECT_EQ(forced(R"({"enum":["a","\n"]})", "\""), "");
+  EXPECT_EQ(forced(R"({"enum":["a","\""]})", "\""), "");
+  EXPECT_EQ(forced(R"({"enum":["a","\u00e4"]})", "\""), "");
+  EXPECT_EQ(forced(R"({"enum":["a","\ud83d\ude00"]})", "\""), "");
+  EXPECT_EQ(forced(R"({"const":"a\u00e4"})", "\""), "a");
 }
 
 TEST(GrammarMatcher, DeepNestingIsBoundedByMemoryNotByStack) {
