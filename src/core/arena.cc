@@ -16,13 +16,13 @@ constexpr size_t kHugePage = size_t{2} << 20;
 
 AlignedBuffer::AlignedBuffer(size_t bytes) : size_(bytes) {
   if (bytes == 0) return;
-  const bool huge = bytes >= 2 * kHugePage;
-  const size_t alignment = huge ? kHugePage : 64;
-  const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
-  require(rounded >= bytes, ErrorCode::kOutOfMemory, "cannot allocate {} bytes", bytes);
-  data_ = static_cast<std::byte*>(std::aligned_alloc(alignment, rounded));
-  require(data_ != nullptr, ErrorCode::kOutOfMemory, "cannot allocate {} bytes", bytes);
-  if (huge) madvise(data_, rounded, MADV_HUGEPAGE);
+  const bool huge = bytes >= kHugePage;
+  void* data = nullptr;
+  require(posix_memalign(&data, huge ? kHugePage : 64, (bytes + 63) / 64 * 64) == 0 && data != nullptr,
+          ErrorCode::kOutOfMemory, "cannot allocate {} bytes", bytes);
+  data_ = static_cast<std::byte*>(data);
+  // Whole huge pages only: the rest of the last one would be memory that nobody asked for.
+  if (huge) madvise(data_, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
 }
 
 AlignedBuffer::~AlignedBuffer() { std::free(data_); }

@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-/// Uninitialised bytes at 64-byte alignment (2 MiB alignment and transparent huge pages from 4 MiB up).
+/// Uninitialised bytes at 64-byte alignment (2 MiB alignment and transparent huge pages from 2 MiB up).
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
