@@ -280,8 +280,9 @@ void GrammarConstraint::accept_free(std::string_view text) {
 
 bool GrammarConstraint::accept(engine::TokenId token) {
   const auto& texts = *rules_->token_text;
-  const std::string_view text =
-      token >= 0 && static_cast<size_t>(token) < texts.size() ? texts[static_cast<size_t>(token)] : "";
+  // Not `condition ? texts[i] : ""`: that would be a copy, gone before the view of it is read.
+  std::string_view text;
+  if (token >= 0 && static_cast<size_t>(token) < texts.size()) text = texts[static_cast<size_t>(token)];
   switch (phase_) {
     case Phase::kStart:
       if (token == rules_->reasoning_begin) {
