@@ -283,6 +283,7 @@ bool GrammarConstraint::accept(engine::TokenId token) {
   // Not `condition ? texts[i] : ""`: that would be a copy, gone before the view of it is read.
   std::string_view text;
   if (token >= 0 && static_cast<size_t>(token) < texts.size()) text = texts[static_cast<size_t>(token)];
+  last_ = token;
   switch (phase_) {
     case Phase::kStart:
       if (token == rules_->reasoning_begin) {
@@ -324,5 +325,66 @@ bool GrammarConstraint::accept(engine::TokenId token) {
 }
 
 bool GrammarConstraint::finished() const { return finished_; }
+
+// --- Jump-forward ---
+
+std::vector<engine::TokenId> GrammarConstraint::forced(size_t most) {
+  if (phase_ == Phase::kGrammar && !finished_) return forced_by_grammar(most);
+  if (phase_ != Phase::kForced) return {};
+  const auto begin = forced_.begin() + static_cast<std::ptrdiff_t>(forced_at_);
+  size_t count = std::min(most, forced_.size() - forced_at_);
+  // Reasoning that had written a part of its end by itself may be over before the last of them.
+  if (after_forced_ == Phase::kReasoning) {
+    size_t state = marker_state_;
+    for (size_t i = 0, done = 0; i < count && done == 0; ++i) {
+      const auto id = static_cast<size_t>(begin[static_cast<std::ptrdiff_t>(i)]);
+      state = rules_->reasoning_end->step(state, (*rules_->token_text)[id], done);
+      if (done > 0) count = i + 1;
+    }
+  }
+  return {begin, begin + static_cast<std::ptrdiff_t>(count)};
+}
+
+std::vector<engine::TokenId> GrammarConstraint::forced_by_grammar(size_t most) {
+  // Longer texts are forced in pieces.
+  constexpr size_t kMostBytes = 1024;
+  const auto& texts = *rules_->token_text;
+  if (!rules_->encode_inside || most == 0 || last_ < 0 || static_cast<size_t>(last_) >= texts.size())
+    return {};
+  const std::string& before = texts[static_cast<size_t>(last_)];
+  const std::string text = matcher_->forced_bytes(kMostBytes, true);
+  if (text.empty() || before.empty()) return {};
+  std::vector<engine::TokenId> tokens = rules_->encode_inside(before + text);
+  // Where the tokenizer would have joined the last token with what follows, the model goes on by itself.
+  if (tokens.empty() || tokens[0] != last_) return {};
+  tokens.erase(tokens.begin());
+  grammar::Matcher fork = matcher_->fork();
+  size_t count = 0;
+  while (count < tokens.size() && fork.accept(tokens[count])) ++count;
+  tokens.resize(count);
+  if (!fork.must_end()) tokens.resize(settled_tokens(tokens));
+  if (tokens.size() > most) tokens.resize(most);
+  return tokens;
+}
+
+/// How many of the tokens stay as they are whatever comes behind: not the last, and none from where a longer
+/// token might take their place.
+size_t GrammarConstraint::settled_tokens(std::span<const engine::TokenId> tokens) const {
+  const auto& texts = *rules_->token_text;
+  const grammar::TokenTrie& trie = rules_->grammar->trie();
+  std::string tail;
+  size_t settled = tokens.empty() ? 0 : tokens.size() - 1;
+  for (size_t i = tokens.size(); i-- > 0 && tail.size() < trie.max_token_bytes();) {
+    tail.insert(0, texts[static_cast<size_t>(tokens[i])]);
+    // The first token above the tail itself, in the order of bytes.
+    const auto& order = trie.order();
+    const auto above = std::upper_bound(order.begin(), order.end(), tail, [&](const std::string& t, auto id) {
+      return t < trie.vocabulary().token_bytes[static_cast<size_t>(id)];
+    });
+    if (above != order.end() && trie.vocabulary().token_bytes[static_cast<size_t>(*above)].starts_with(tail))
+      settled = std::min(settled, i);
+  }
+  return settled;
+}
 
 }  // namespace millrace::api

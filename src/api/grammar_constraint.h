@@ -81,6 +81,8 @@ struct ConstraintRules {
   std::shared_ptr<const std::vector<std::string>> token_text;  ///< by id, special tokens spelled out
   std::vector<engine::TokenId> end_tokens;
   std::function<std::vector<engine::TokenId>(std::string_view)> encode;
+  /// Tokens of a text that stands in the middle of another; empty where that cannot be told.
+  std::function<std::vector<engine::TokenId>(std::string_view)> encode_inside;
   std::shared_ptr<GrammarCounters> counters;
 };
 
@@ -91,6 +93,9 @@ class GrammarConstraint : public engine::TokenConstraint {
   void fill_mask(std::span<uint64_t> bits) override;
   bool accept(engine::TokenId token) override;
   bool finished() const override;
+  /// What the grammar leaves no choice about, as the tokenizer would have written it behind the last token;
+  /// strings of JSON in their plain spelling. What text to come could still merge with is left to the model.
+  std::vector<engine::TokenId> forced(size_t most) override;
   std::unique_ptr<engine::TokenConstraint> fork() const override;
 
  private:
@@ -114,6 +119,8 @@ class GrammarConstraint : public engine::TokenConstraint {
   void accept_free(std::string_view text);
   bool fits_after_reasoning(std::string_view rest) const;
   grammar::Matcher triggered() const;
+  std::vector<engine::TokenId> forced_by_grammar(size_t most);
+  size_t settled_tokens(std::span<const engine::TokenId> tokens) const;
 
   std::shared_ptr<const ConstraintRules> rules_;
   Phase phase_ = Phase::kDone;
@@ -126,6 +133,7 @@ class GrammarConstraint : public engine::TokenConstraint {
   size_t forced_at_ = 0;
   Phase after_forced_ = Phase::kDone;
   bool finished_ = false;
+  engine::TokenId last_ = -1;                ///< the token before
   size_t space_run_ = 0, lines_in_run_ = 0;  ///< white space between JSON's parts that the text ends with
   bool in_string_ = false, escaped_ = false;
 };

@@ -324,6 +324,18 @@ std::unique_ptr<engine::TokenConstraint> GrammarService::constraint(const Genera
   rules->token_text = token_text_;
   rules->end_tokens = tokenizer_.end_of_generation();
   rules->encode = [&t = tokenizer_](std::string_view text) { return t.encode(text, {false, true}); };
+  const bool calls = wanted.calls;
+  rules->encode_inside = [&t = tokenizer_, calls](std::string_view text) {
+    const text::EncodeOptions options{false, calls};
+    if (!t.strips_leading_space()) return t.encode(text, options);
+    // The space put before a text's start goes to a line end before it.
+    const std::vector<engine::TokenId> line = t.encode("\n", options);
+    std::vector<engine::TokenId> ids = t.encode("\n" + std::string(text), options);
+    if (ids.size() < line.size() || !std::equal(line.begin(), line.end(), ids.begin()))
+      return std::vector<engine::TokenId>();
+    ids.erase(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(line.size()));
+    return ids;
+  };
   rules->counters = counters_;
   return std::make_unique<GrammarConstraint>(std::move(rules));
 }

@@ -250,11 +250,13 @@ bool Matcher::must_end() {
 
 namespace {
 
-/// Whether a backslash at `at` can begin nothing but another spelling of the character `plain`, whose own byte
-/// leads to `target`.
+/// Whether a backslash at `at` can begin nothing but another spelling of the character `plain`, whose own
+/// byte leads to `target`.
 bool only_respells(Machine& m, StateId at, uint8_t plain, StateId target) {
   const auto hex = [](unsigned b) -> unsigned {
-    return b >= '0' && b <= '9' ? b - '0' : (b | 0x20) >= 'a' && (b | 0x20) <= 'f' ? (b | 0x20) - 'a' + 10 : 16;
+    return b >= '0' && b <= '9'                     ? b - '0'
+           : (b | 0x20) >= 'a' && (b | 0x20) <= 'f' ? (b | 0x20) - 'a' + 10
+                                                    : 16;
   };
   if (plain >= 0x80) return false;
   std::vector<StateId> front = {m.step(at, '\\')}, next;

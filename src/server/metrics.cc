@@ -78,6 +78,8 @@ std::string prometheus_text(const engine::Stats& s, const HttpCounters& http, co
           s.preemptions_recompute + s.preemptions_swap);
   t.value("vllm:prompt_tokens_total", "counter", "Prompt tokens, found ones included.", s.prompt_tokens);
   t.value("vllm:generation_tokens_total", "counter", "Tokens generated.", s.generation_tokens);
+  t.value("millrace:jumped_tokens_total", "counter",
+          "Of these, forced by a grammar without a step of their own.", s.jumped_tokens);
   const char* finished = "vllm:request_success_total";
   const char* finished_help = "Answers by what ended them.";
   t.value(finished, "counter", finished_help, s.finished_stop, ",finished_reason=\"stop\"");
