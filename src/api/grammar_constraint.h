@@ -127,7 +127,6 @@ class GrammarConstraint : public engine::TokenConstraint {
   std::optional<grammar::Matcher> matcher_;
   size_t marker_state_ = 0;
   int32_t reasoning_tokens_ = 0;
-  bool end_forced_ = false;
   std::string seen_;  ///< kFree with trigger_at_start: text so far
   std::vector<engine::TokenId> forced_;
   size_t forced_at_ = 0;

@@ -20,6 +20,8 @@ TEST(Half, EveryFp16RoundTrips) {
   }
 }
 
+// Clang knows the type on x86-64 from version 15 on.
+#if !defined(__clang__) || __clang_major__ >= 15
 TEST(Half, Fp16MatchesTheCompilersOwnConversion) {
   for (uint32_t i = 0; i < 0xffffffffu - 9973; i += 9973) {
     const float f = std::bit_cast<float>(i);
@@ -28,6 +30,7 @@ TEST(Half, Fp16MatchesTheCompilersOwnConversion) {
     ASSERT_EQ(float_to_fp16(f), std::bit_cast<uint16_t>(hardware)) << "bits " << i;
   }
 }
+#endif
 
 TEST(Half, Bf16RoundsToNearestEven) {
   EXPECT_EQ(float_to_bf16(1.0f), 0x3f80);
