@@ -41,7 +41,7 @@ METRICS = ("millrace:jumped_tokens_total", "millrace:grammar_masks_total", "mill
 
 def metrics(url):
     text = urllib.request.urlopen(url + "/metrics").read().decode()
-    return [sum(float(v) for v in re.findall(re.escape(name) + r"\S* (\S+)", text)) for name in METRICS]
+    return [sum(float(v) for v in re.findall(rf"(?m)^{name}(?:{{.*}})? (\S+)$", text)) for name in METRICS]
 
 
 def ask(url, args, kind, seed, counts):
