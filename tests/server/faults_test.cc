@@ -57,6 +57,7 @@ TEST(Faults, ClientsKilledAtRandomMomentsLeaveNothing) {
 TEST(Faults, SlowSendersAreToldAndNeverReadersDropped) {
   Served s("", {"--header-seconds", "0.4", "--body-seconds", "0.4", "--write-seconds", "1", "--stall-seconds",
                 "1"});
+  ASSERT_GT(s.port(), 0);
   ask(s.port(), "POST", "/v1/completions", R"({"prompt":"Once","max_tokens":4})");
   const size_t descriptors = s.descriptors(), threads = s.threads();
   {
