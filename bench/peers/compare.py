@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Millrace beside llama.cpp on the same files, threads and token counts: interleaved runs, medians of ratios.
 
-    bench/peers/compare.py --millrace build/release/millrace MODEL.gguf [MODEL.gguf ...]
+    bench/peers/compare.py MODEL.gguf [MODEL.gguf ...]
 
 llama.cpp comes as npm's node-llama-cpp. `--peer FOLDER` names a folder whose node_modules has it; without it,
 `npm install` puts it into a temporary folder first. Prints one Markdown table. Needs Python 3.9 and node 20.
@@ -16,6 +16,7 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
+BUILT = HERE.parent.parent / "build/release/millrace"
 
 
 def install(folder):
@@ -69,7 +70,7 @@ def compare(args, folder, model):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="+")
-    parser.add_argument("--millrace", default="millrace")
+    parser.add_argument("--millrace", default=BUILT, help="default: build/release/millrace of this checkout")
     parser.add_argument("--peer", help="folder whose node_modules has node-llama-cpp")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--prompt", type=int, default=512)

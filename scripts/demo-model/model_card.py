@@ -38,8 +38,8 @@ the problem is held out, its small steps occur in other problems.
 ## Recipe
 
 `scripts/demo-model/recipe OUT` makes all of it, this page included: fixed seeds (1, 2 and 99 for the corpora, 1 for the
-weights) and `millrace train` in bfloat16 on the CPU, 2,600 steps of 2,048 tokens for the target, about half an hour for the
-family on two cores; [docs/training.md](../../docs/training.md) explains it. Weights come out the same to the bit on the same
+weights) and `millrace train` in bfloat16 on the CPU, 2,600 steps of 2,048 tokens for the target, an hour for the family on
+two cores that had other work beside; [docs/training.md](../../docs/training.md) explains it. Weights come out the same to the bit on the same
 instruction set (these: AVX-512 with BF16). The tokenizer is a byte-level BPE trained on the corpus (`tokens.py`), the chat
 format is ChatML with `<tool_call>` (`chat_template.jinja`).
 
@@ -81,7 +81,8 @@ def main():
         text += ("\n## The same text in llama.cpp\n\nGreedy answers to every sixth prompt, token for token"
                  " (`scripts/demo-model/recipe OUT --peer DIR`, npm's node-llama-cpp):\n\n```\n" + (out / "same.txt").read_text()
                  + "```\n\nWith Q8_0 weights both engines round activations to eight bits, each in its own way, which can turn a"
-                 " near tie; with the same weights as F32 nothing is rounded.\n")
+                 " near tie; with the same weights as F32 nothing is rounded to eight bits."
+                 " What still differs then is the order of sums and the type of the cache.\n")
     text += ("\n## Twenty stories\n\nThe target's answers to the first twelve English and eight Chinese story requests of the"
              " held-out set, greedy, unpicked.\n\n")
     text += (out / "stories.md").read_text()

@@ -2,7 +2,7 @@
 """Trains the tokenizer on the corpus and writes what `millrace train` reads.
 
   tokens.py train-tokenizer CORPUS.jsonl OUTPUT_DIR     tokenizer.json (Hugging Face form) of 2560 tokens
-  tokens.py encode TOKENIZER_DIR CORPUS.jsonl TOKENS.bin [--keep KIND=SHARE ...]  the token file (format: src/compress/train/dataset.h)
+  tokens.py encode TOKENIZER_DIR CORPUS.jsonl TOKENS.bin  the token file (format: src/compress/train/dataset.h)
   tokens.py metadata TOKENIZER_DIR OUT.json --name NAME   GGUF metadata: tokenizer, chat template, general.*
 
 The tokenizer is a byte-level BPE with the pre-tokenising rule that GGUF calls "qwen2": digits stand alone, so that sums
@@ -13,7 +13,6 @@ import argparse
 import array
 import json
 import pathlib
-import random
 import re
 import struct
 
@@ -35,15 +34,12 @@ def pre_tokenizer():
                                     pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
-def read(path, limit=None, keep=None):
-    chance = random.Random(4)
+def read(path, limit=None):
     with open(path, encoding="utf-8") as lines:
         for number, line in enumerate(lines):
             if limit is not None and number >= limit:
                 return
-            document = json.loads(line)
-            if keep is None or chance.random() < keep.get(document["kind"], keep["other"]):
-                yield document["pieces"]
+            yield json.loads(line)["pieces"]
 
 
 def train_tokenizer(args):
@@ -98,8 +94,7 @@ def encode(args):
             lengths.append(len(tokens) - start)
         batch.clear()
 
-    keep = dict(entry.split("=") for entry in args.keep) if args.keep else None
-    for pieces in read(args.corpus, keep=keep and {kind: float(share) for kind, share in keep.items()}):
+    for pieces in read(args.corpus):
         batch.append(pieces)
         if len(batch) == 5000:
             flush()
@@ -153,8 +148,6 @@ def main():
     command.add_argument("tokenizer")
     command.add_argument("corpus")
     command.add_argument("output")
-    command.add_argument("--keep", nargs="+", metavar="KIND=SHARE",
-                         help="keep only a random share of the documents of each kind; 'other' for those not named")
     command.set_defaults(run=encode)
     command = commands.add_parser("metadata")
     command.add_argument("tokenizer")
