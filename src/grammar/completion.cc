@@ -73,7 +73,7 @@ bool CompletionCost::relax() {
         break;
       case ProgramRuleKind::kObject: {
         const CompiledObject& o = p_.objects[rule.index];
-        lower(rule_[r], of_object(o, object_at::kOpen, std::vector<uint64_t>(4 + o.words, 0)));
+        lower(rule_[r], of_object(o, object_at::kOpen, std::vector<uint64_t>(4 + o.words, 0), 0));
         break;
       }
       case ProgramRuleKind::kArray: {
@@ -119,8 +119,8 @@ uint64_t CompletionCost::of_string(const CompiledString& s, uint32_t state, uint
   }
 }
 
-uint64_t CompletionCost::of_object(const CompiledObject& o, Position at,
-                                   std::span<const uint64_t> record) const {
+uint64_t CompletionCost::of_object(const CompiledObject& o, Position at, std::span<const uint64_t> record,
+                                   uint64_t key) const {
   using namespace object_at;
   const auto& lengths = key_length_[static_cast<size_t>(&o - p_.objects.data())];
   const auto seen = [&](uint32_t b) { return ((record[4 + (b >> 6)] >> (b & 63)) & 1) != 0; };
@@ -197,7 +197,7 @@ uint64_t CompletionCost::of_object(const CompiledObject& o, Position at,
     for (const auto& e : o.rule.keys->out(s))
       if (!visited[e.target]) visited[e.target] = 1, queue.push_back({e.target, depth + 1});
   }
-  const uint32_t phase = StringRegister::unpack(record[2]).phase;
+  const uint32_t phase = StringRegister::unpack(key).phase;
   return plus(best, phase == string_phase::kChar ? 0 : phase == string_phase::kEscape ? 1 : 6);
 }
 
@@ -241,7 +241,8 @@ uint64_t CompletionCost::of_item(const Machine& m, const Item& i) {
     case ProgramRuleKind::kString:
       return of_string(p_.strings[rule.index], i.position - rule.start, i.reg);
     case ProgramRuleKind::kObject:
-      return of_object(p_.objects[rule.index], i.position - rule.start, m.record(i.reg));
+      return of_object(p_.objects[rule.index], i.position - rule.start, m.record(i.reg),
+                       Machine::key_register(i.reg));
     case ProgramRuleKind::kArray:
       return of_array(p_.arrays[rule.index], i.position - rule.start, m.record(i.reg));
   }

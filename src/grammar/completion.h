@@ -22,7 +22,8 @@ class CompletionCost {
   uint64_t of_item(const Machine& machine, const Item& item);
   uint64_t of_node(const Machine& machine, NodeId node);
   uint64_t of_string(const CompiledString& s, uint32_t state, uint64_t reg) const;
-  uint64_t of_object(const CompiledObject& o, Position at, std::span<const uint64_t> record) const;
+  uint64_t of_object(const CompiledObject& o, Position at, std::span<const uint64_t> record,
+                     uint64_t key) const;
   uint64_t of_array(const ArrayRule& a, Position at, std::span<const uint64_t> record) const;
   uint64_t class_cost(const KeyClass& k) const;
   bool relax();

@@ -5,16 +5,17 @@
 #include "core/error.h"
 #include "grammar/machine.h"
 #include "grammar/plain_room.h"
+#include "grammar/string_candidates.h"
 #include "grammar/string_step.h"
 #include "grammar/value_hash.h"
 
 namespace millrace::grammar {
 
-// Record of an object: count, class of the key just read, packed string register inside a key, witnesses
-// claimed, then the words of the set of tracked keys, then hashes of remembered keys.
+// Record of an object: count, class of the key just read, a word that is 0, witnesses claimed, then the words
+// of the set of tracked keys, then hashes of remembered keys.
 class ObjectFrame {
  public:
-  static constexpr size_t kCount = 0, kClass = 1, kKey = 2, kWitnesses = 3, kSeen = 4;
+  static constexpr size_t kCount = 0, kClass = 1, kWitnesses = 3, kSeen = 4;
 
   ObjectFrame(const CompiledObject& o, std::span<const uint64_t> record)
       : o_(o), words_(record.begin(), record.end()) {}
@@ -90,7 +91,6 @@ class ObjectFrame {
   void take(uint32_t cls) {
     const KeyClass& k = o_.rule.classes[cls];
     words_[kClass] = cls;
-    words_[kKey] = 0;
     if (k.tracked) words_[kSeen + (k.bit >> 6)] |= uint64_t{1} << (k.bit & 63);
     const bool bounded = o_.rule.max_properties != kUnlimited;
     if (bounded || words_[kCount] < o_.rule.min_properties) ++words_[kCount];
@@ -137,15 +137,16 @@ void Machine::step_object(const Item& item, const ProgramRule& rule, uint8_t byt
     if (byte == ':') emit(rule.start + kValue, item.node, item.reg);
     return;
   }
+  if (at >= kKey) return step_key(item, rule, o, byte);
   ObjectFrame f(o, record(item.reg));
   switch (at) {
     case kFirst:
     case kNext:
       if (byte == '"' && f.another_key()) {
-        f.words()[ObjectFrame::kKey] = StringRegister{string_phase::kChar, 0, 0}.pack();
+        const uint64_t string = StringRegister{string_phase::kChar, 0, 0}.pack();
         const uint32_t rest = o.free_string[0];
-        if (rest != kNone) return enter_key_rest(item, rule, o, 0, f.words());
-        emit(rule.start + kKey, item.node, intern_record(f.words()));
+        if (rest != kNone) return enter_key_rest(item, rule, o, 0, f.words(), string);
+        emit(rule.start + kKey, item.node, string << 32 | item.reg);
       } else if (byte == '}' && at == kFirst && f.may_close()) {
         finish(item.node, results_);
       }
@@ -176,21 +177,56 @@ void Machine::step_object(const Item& item, const ProgramRule& rule, uint8_t byt
     default:
       break;
   }
-  if (at < kKey) return;
-  uint32_t state = at - kKey;
-  StringRegister r = StringRegister::unpack(f.words()[ObjectFrame::kKey]);
+}
+
+const uint64_t* Machine::key_facts(uint32_t object, uint64_t reg) {
+  const uint64_t name = uint64_t{object} << 32 | static_cast<uint32_t>(reg);
+  uint32_t at = facts_of_.find(name);
+  if (at == NumberMap::kNone) {
+    const CompiledObject& o = program_->objects[object];
+    ObjectFrame f(o, record(reg));
+    at = static_cast<uint32_t>(object_facts_.size());
+    object_facts_.resize(object_facts_.size() + o.words + 1, 0);
+    for (uint32_t b = 0; b < o.rule.num_tracked; ++b)
+      if (f.tracked_allowed(b)) object_facts_[at + (b >> 6)] |= uint64_t{1} << (b & 63);
+    object_facts_[at + o.words] = f.untracked_allowed() ? 1 : 0;
+    facts_of_.insert(name, at);
+  }
+  return object_facts_.data() + at;
+}
+
+// Whether some key that starts like key state `s` may be used now.
+bool Machine::key_alive(const CompiledObject& o, const uint64_t* facts, uint32_t s) const {
+  if (o.reach_untracked[s] && facts[o.words]) return true;
+  const uint64_t* reach = o.reach_tracked.data() + size_t{s} * o.words;
+  for (uint32_t w = 0; w < o.words; ++w)
+    if (reach[w] & facts[w]) return true;
+  return false;
+}
+
+void Machine::step_key(const Item& item, const ProgramRule& rule, const CompiledObject& o, uint8_t byte) {
+  using namespace object_at;
+  uint32_t state = item.position - rule.start - kKey;
+  StringRegister r = StringRegister::unpack(key_register(item.reg));
+  const uint64_t* facts = key_facts(rule.index, item.reg);
   const StringResult result = step_string(
-      *o.rule.keys, state, r, byte, [&](uint32_t t, uint64_t) { return f.alive(t); },
+      *o.rule.keys, state, r, byte, [&](uint32_t t, uint64_t) { return key_alive(o, facts, t); },
       [](uint64_t) { return 0; },
       [&](uint32_t t, uint64_t) {
-        return o.rule.accept_class[t] != kNone && f.class_allowed(o.rule.accept_class[t]);
+        const uint32_t cls = o.rule.accept_class[t];
+        if (cls == kNone) return false;
+        const KeyClass& k = o.rule.classes[cls];
+        if (k.tracked) return ((facts[k.bit >> 6] >> (k.bit & 63)) & 1) != 0;
+        return ObjectFrame(o, record(item.reg)).class_allowed(cls);
       });
   if (result == StringResult::kInside) {
-    f.words()[ObjectFrame::kKey] = r.pack();
-    if (string_phase::settled(r.phase) && o.free_string[state] != kNone)
-      return enter_key_rest(item, rule, o, state, f.words());
-    emit(rule.start + kKey + state, item.node, intern_record(f.words()));
+    if (string_phase::settled(r.phase) && o.free_string[state] != kNone) {
+      const auto words = record(item.reg);
+      return enter_key_rest(item, rule, o, state, {words.begin(), words.end()}, r.pack());
+    }
+    emit(rule.start + kKey + state, item.node, r.pack() << 32 | (item.reg & 0xffffffff));
   } else if (result == StringResult::kClosed) {
+    ObjectFrame f(o, record(item.reg));
     const uint32_t cls = o.rule.accept_class[state];
     f.take(cls);
     const bool compare = o.rule.remember_keys && !o.rule.classes[cls].tracked;
@@ -205,7 +241,7 @@ uint64_t Machine::key_room(const Item& item, const ProgramRule& rule) const {
   const uint16_t room = o.plain_room[at - object_at::kKey];
   if (room == kNoTelling) return 0;
   const auto words = record(item.reg);
-  if (StringRegister::unpack(words[ObjectFrame::kKey]).phase != string_phase::kChar) return 0;
+  if (StringRegister::unpack(key_register(item.reg)).phase != string_phase::kChar) return 0;
   if (!ObjectFrame(o, words).untracked_allowed()) return 0;
   return room == kEndless ? ~uint64_t{0} : room;
 }
@@ -213,13 +249,12 @@ uint64_t Machine::key_room(const Item& item, const ProgramRule& rule) const {
 // No tracked key can come any more: the rest of the key is read by a plain string frame, which then returns
 // to the place after the key.
 void Machine::enter_key_rest(const Item& item, const ProgramRule& rule, const CompiledObject& o,
-                             uint32_t state, const std::vector<uint64_t>& words) {
+                             uint32_t state, const std::vector<uint64_t>& words, uint64_t string) {
   ObjectFrame f(o, words);
-  const uint64_t reg = f.words()[ObjectFrame::kKey];
   f.take(o.free_class[state]);
   const Position to = rule.start + (o.rule.remember_keys ? object_at::kUntrackedKey : object_at::kColon);
   std::vector<Item> callers{{to, item.node, intern_record(f.words())}};
-  emit(o.free_string[state], intern_node(callers), reg);
+  emit(o.free_string[state], intern_node(callers), string);
 }
 
 // Record of an array: index, contains counters, words of constants used, then (compared by text) the offset
@@ -357,6 +392,58 @@ void Machine::step_array(const Item& item, const ProgramRule& rule, uint8_t byte
       return;
     default:
       return;
+  }
+}
+
+void Machine::add_object_candidates(const Item& item, const ProgramRule& rule, ByteSet& set) {
+  using namespace object_at;
+  const CompiledObject& o = program_->objects[rule.index];
+  const Position at = item.position - rule.start;
+  if (at >= kKey) {
+    const uint64_t* facts = key_facts(rule.index, item.reg);
+    const uint32_t state = at - kKey;
+    return add_string_candidates(
+        *o.rule.keys, state, key_register(item.reg), o.rule.accept_class[state] != kNone,
+        [&](uint32_t t) { return key_alive(o, facts, t); }, set);
+  }
+  if (at != kOpen && program_->whitespace == Whitespace::kFlexible) add_white(set);
+  switch (at) {
+    case kOpen:
+      return set.set('{');
+    case kFirst:
+      set.set('}');
+      return set.set('"');
+    case kNext:
+      return set.set('"');
+    case kColon:
+      return set.set(':');
+    case kValue: {
+      const KeyClass& k = o.rule.classes[record(item.reg)[ObjectFrame::kClass]];
+      if (k.value != kNone) set |= program_->rules[k.value].first;
+      for (const auto& claim : k.claims) set |= program_->rules[claim.first].first;
+      return;
+    }
+    case kAfterValue:
+      set.set(',');
+      return set.set('}');
+    default:
+      return set.set_range(0, 255);
+  }
+}
+
+void Machine::add_array_candidates(const Item& item, const ProgramRule& rule, ByteSet& set) {
+  using namespace array_at;
+  const ArrayRule& a = program_->arrays[rule.index];
+  const Position at = item.position - rule.start;
+  if (at == kOpen) return set.set('[');
+  if (program_->whitespace == Whitespace::kFlexible) add_white(set);
+  if (at == kFirst || at == kNext) {
+    for (const ArrayChoice& c : ArrayFrame(a, record(item.reg)).choices())
+      set |= program_->rules[c.value].first;
+    if (at == kFirst) set.set(']');
+  } else {
+    set.set(',');
+    set.set(']');
   }
 }
 

@@ -32,6 +32,9 @@ void Machine::reset() {
   memo_.clear();
   dense_.clear();
   loops_.clear();
+  candidates_.clear();
+  object_facts_.clear();
+  facts_of_.clear();
   nodes_.push_back({0, 0, 0xb0});
   nodes_.push_back({0, 0, 0xb1});
   states_.push_back({});  // dead
@@ -59,7 +62,9 @@ bool Machine::has_record(Position p) const {
 
 uint64_t Machine::item_hash(const Item& i) const {
   uint64_t h = mix_hash(0x51, i.position);
-  h = mix_hash(h, has_record(i.position) ? records_[i.reg].hash : i.reg);
+  h = mix_hash(h, has_record(i.position) ? records_[static_cast<uint32_t>(i.reg)].hash +
+                                               key_register(i.reg) * 0x9e3779b97f4a7c15ULL
+                                         : i.reg);
   return mix_hash(h, nodes_[i.node].hash);
 }
 
@@ -91,16 +96,16 @@ NodeId Machine::intern_node(std::vector<Item>& callers) {
   if (callers.size() == 1 && callers[0].position == kDone) return callers[0].node;
   uint64_t h = 0x61;
   for (const Item& i : callers) h = mix_hash(h, item_hash(i));
-  for (auto [it, end] = node_index_.equal_range(h); it != end; ++it) {
-    const Node& n = nodes_[it->second];
-    if (n.count == callers.size() &&
-        std::equal(callers.begin(), callers.end(), node_items_.begin() + n.first))
-      return it->second;
-  }
+  const uint32_t known = node_index_.find(h, [&](uint32_t id) {
+    const Node& x = nodes_[id];
+    return x.hash == h && x.count == callers.size() &&
+           std::equal(callers.begin(), callers.end(), node_items_.begin() + x.first);
+  });
+  if (known != HashIndex::kNone) return known;
   const auto id = static_cast<NodeId>(nodes_.size());
   nodes_.push_back({static_cast<uint32_t>(node_items_.size()), static_cast<uint32_t>(callers.size()), h});
   node_items_.insert(node_items_.end(), callers.begin(), callers.end());
-  node_index_.emplace(h, id);
+  node_index_.insert(h, id);
   return id;
 }
 
@@ -111,11 +116,12 @@ StateId Machine::intern_state(std::vector<Item>& items) {
   for (const Item& i : items)
     h += item_hash(i) * 0x9e3779b97f4a7c15ULL;  // order depends on node numbers: sum
   h = mix_hash(h, items.size());
-  for (auto [it, end] = state_index_.equal_range(h); it != end; ++it) {
-    const State& s = states_[it->second];
-    if (s.count == items.size() && std::equal(items.begin(), items.end(), state_items_.begin() + s.first))
-      return it->second;
-  }
+  const uint32_t known = state_index_.find(h, [&](uint32_t id) {
+    const State& x = states_[id];
+    return x.hash == h && x.count == items.size() &&
+           std::equal(items.begin(), items.end(), state_items_.begin() + x.first);
+  });
+  if (known != HashIndex::kNone) return known;
   const auto id = static_cast<StateId>(states_.size());
   State s;
   s.first = static_cast<uint32_t>(state_items_.size());
@@ -135,28 +141,30 @@ StateId Machine::intern_state(std::vector<Item>& items) {
   }
   states_.push_back(s);
   state_items_.insert(state_items_.end(), items.begin(), items.end());
-  state_index_.emplace(h, id);
+  state_index_.insert(h, id);
   return id;
 }
 
 uint64_t Machine::intern_record(const std::vector<uint64_t>& words) {
   uint64_t h = 0x81;
   for (uint64_t w : words) h = mix_hash(h, w);
-  for (auto [it, end] = record_index_.equal_range(h); it != end; ++it) {
-    const Record& r = records_[it->second];
-    if (r.count == words.size() && std::equal(words.begin(), words.end(), record_words_.begin() + r.first))
-      return it->second;
-  }
+  const uint32_t known = record_index_.find(h, [&](uint32_t id) {
+    const Record& x = records_[id];
+    return x.hash == h && x.count == words.size() &&
+           std::equal(words.begin(), words.end(), record_words_.begin() + x.first);
+  });
+  if (known != HashIndex::kNone) return known;
   const auto id = static_cast<uint32_t>(records_.size());
   records_.push_back({static_cast<uint32_t>(record_words_.size()), static_cast<uint32_t>(words.size()), h});
   record_words_.insert(record_words_.end(), words.begin(), words.end());
-  record_index_.emplace(h, id);
+  record_index_.insert(h, id);
   return id;
 }
 
 StateId Machine::step(StateId state, uint8_t byte) {
   if (state == kDeadState) return kDeadState;
   State& s = states_[state];
+  if (s.candidates != ~uint32_t{0} && !candidates_[s.candidates].test(byte)) return kDeadState;
   if (s.dense != ~uint32_t{0}) {
     StateId& t = dense_[s.dense][byte];
     if (t != ~StateId{0}) return t;
@@ -172,10 +180,10 @@ StateId Machine::step(StateId state, uint8_t byte) {
     dense_.back().fill(~StateId{0});
     return step(state, byte);
   }
-  const auto it = memo_.find(key);
-  if (it != memo_.end()) return it->second;
+  const uint32_t known = memo_.find(key);
+  if (known != NumberMap::kNone) return known;
   const StateId t = compute_step(state, byte);
-  memo_.emplace(key, t);
+  memo_.insert(key, t);
   return t;
 }
 
@@ -372,50 +380,9 @@ bool Machine::can_end(StateId s) {
   return false;
 }
 
-ByteSet Machine::candidates(StateId s) {
-  ByteSet set;
-  if (s == kDeadState) return set;
-  std::vector<Item> work(items(s).begin(), items(s).end());
-  std::set<Item> seen(work.begin(), work.end());
-  while (!work.empty()) {
-    const Item i = work.back();
-    work.pop_back();
-    if (i.position == kEscaped) {
-      set.set_range(0, 255);
-      return set;
-    }
-    if (may_accept(i)) {
-      const Node& n = nodes_[i.node];
-      for (uint32_t k = 0; k < n.count; ++k)
-        if (seen.insert(node_items_[n.first + k]).second) work.push_back(node_items_[n.first + k]);
-    }
-    const Program& p = *program_;
-    const ProgramRule& rule = p.rules[p.rule_of[i.position]];
-    switch (rule.kind) {
-      case ProgramRuleKind::kAutomaton:
-        for (uint32_t e = p.edge_first[i.position]; e < p.edge_first[i.position + 1]; ++e)
-          set.set_range(p.edges[e].lo, p.edges[e].hi);
-        for (uint32_t c = p.call_first[i.position]; c < p.call_first[i.position + 1]; ++c)
-          set |= p.rules[p.calls[c].rule].first;
-        break;
-      case ProgramRuleKind::kString:
-        if ((i.reg & 31) == string_phase::kOpen) {
-          set.set('"');
-        } else {
-          set.set_range(0, 255);
-        }
-        break;
-      default:
-        set.set_range(0, 255);
-        break;
-    }
-  }
-  return set;
-}
-
 bool Machine::finished(StateId s) {
   if (s == kDeadState) return true;
-  const ByteSet set = candidates(s);
+  const ByteSet set = candidates(s);  // a copy: stepping may make new ones
   for (unsigned b = 0; b < 256; ++b)
     if (set.test(static_cast<uint8_t>(b)) && step(s, static_cast<uint8_t>(b)) != kDeadState) return false;
   return true;
@@ -440,10 +407,11 @@ Item Machine::named(Item item, std::string& key) {
   std::vector<uint64_t> kept(words.begin(),
                              words.begin() + static_cast<ptrdiff_t>(std::min(shared, words.size())));
   for (uint64_t w : kept) put(w);
+  put(key_register(item.reg));
   if (words.size() > shared) {
     // An array notes first where its item starts.
     if (rule.kind == ProgramRuleKind::kArray) kept.push_back(0);
-    item.reg = intern_record(kept);
+    item.reg = key_register(item.reg) << 32 | intern_record(kept);
   }
   return item;
 }
@@ -540,10 +508,10 @@ const Machine::Loops* Machine::loops(StateId s) {
 }
 
 size_t Machine::bytes() const {
-  return states_.size() * (sizeof(State) + 56) + state_items_.size() * sizeof(Item) +
-         nodes_.size() * (sizeof(Node) + 56) + node_items_.size() * sizeof(Item) +
-         records_.size() * (sizeof(Record) + 56) + record_words_.size() * 8 + memo_.size() * 40 +
-         dense_.size() * 1024;
+  return states_.size() * sizeof(State) + state_items_.size() * sizeof(Item) + nodes_.size() * sizeof(Node) +
+         node_items_.size() * sizeof(Item) + records_.size() * sizeof(Record) +
+         (record_words_.size() + object_facts_.size()) * 8 + state_index_.bytes() + node_index_.bytes() +
+         record_index_.bytes() + memo_.bytes() + dense_.size() * 1024 + candidates_.size() * sizeof(ByteSet);
 }
 
 void Machine::compact(const std::vector<StateId*>& keep) {
@@ -567,8 +535,9 @@ void Machine::compact(const std::vector<StateId*>& keep) {
   const auto move_item = [&](Item i) {
     i.node = moved[i.node];
     if (has_record(i.position)) {
-      const Record& r = old_records[i.reg];
-      i.reg = intern_record({old_words.begin() + r.first, old_words.begin() + r.first + r.count});
+      const Record& r = old_records[static_cast<uint32_t>(i.reg)];
+      i.reg = key_register(i.reg) << 32 |
+              intern_record({old_words.begin() + r.first, old_words.begin() + r.first + r.count});
     }
     return i;
   };

@@ -6,12 +6,14 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "grammar/hash_index.h"
 #include "grammar/program.h"
 
 namespace millrace::grammar {
@@ -51,8 +53,8 @@ class Machine {
   bool can_end(StateId s);
   /// Whether nothing can follow.
   bool finished(StateId s);
-  /// Superset of the bytes that may come next.
-  ByteSet candidates(StateId s);
+  /// Superset of the bytes that may come next; remembered.
+  const ByteSet& candidates(StateId s);
 
   std::span<const Item> items(StateId s) const {
     return {state_items_.data() + states_[s].first, states_[s].count};
@@ -60,10 +62,13 @@ class Machine {
   std::span<const Item> callers(NodeId n) const {
     return {node_items_.data() + nodes_[n].first, nodes_[n].count};
   }
-  /// What an object's or array's frame holds.
-  std::span<const uint64_t> record(uint64_t id) const {
-    return {record_words_.data() + records_[id].first, records_[id].count};
+  /// What an object's or array's frame holds. The register's low half numbers the record; inside a key the
+  /// high half is the string's register, so that the bytes of a key need no records of their own.
+  std::span<const uint64_t> record(uint64_t reg) const {
+    const Record& r = records_[static_cast<uint32_t>(reg)];
+    return {record_words_.data() + r.first, r.count};
   }
+  static uint64_t key_register(uint64_t reg) { return reg >> 32; }
   /// Another number for every machine, and whenever numbers of nodes and states lose their meaning.
   uint64_t generation() const { return generation_; }
   bool escaped(StateId s) const { return states_[s].escaped; }
@@ -101,6 +106,7 @@ class Machine {
     uint64_t hash = 0;
     uint32_t dense = ~uint32_t{0};
     uint32_t loops = ~uint32_t{0};
+    uint32_t candidates = ~uint32_t{0};
     uint16_t visits = 0, loop_asks = 0;
     bool guarded = false, escaped = false;
   };
@@ -136,7 +142,7 @@ class Machine {
   bool compares_end(const Item& caller) const;
   StateId resolve_once(StateId s, std::string_view text);
   void enter_key_rest(const Item& item, const ProgramRule& rule, const CompiledObject& o, uint32_t state,
-                      const std::vector<uint64_t>& words);
+                      const std::vector<uint64_t>& words, uint64_t string);
   void add_call(uint32_t rule, const Item& caller);
   void run_calls(uint8_t byte);
   void emit(Position position, NodeId node, uint64_t reg) { results_.push_back({position, node, reg}); }
@@ -148,6 +154,13 @@ class Machine {
   bool may_accept(const Item& i) const;
   uint64_t plain_room(const Item& item) const;
   uint64_t key_room(const Item& item, const ProgramRule& rule) const;
+  const uint64_t* key_facts(uint32_t object, uint64_t reg);
+  bool key_alive(const CompiledObject& o, const uint64_t* facts, uint32_t key_state) const;
+  void step_key(const Item& item, const ProgramRule& rule, const CompiledObject& o, uint8_t byte);
+  ByteSet compute_candidates(StateId s);
+  void add_candidates(const Item& item, ByteSet& set);
+  void add_object_candidates(const Item& item, const ProgramRule& rule, ByteSet& set);
+  void add_array_candidates(const Item& item, const ProgramRule& rule, ByteSet& set);
   Item named(Item item, std::string& key);
   size_t record_words_without_text(const ProgramRule& rule) const;
   void add_returns(std::vector<Item>& items, const uint8_t* byte, bool& escaped);
@@ -160,9 +173,13 @@ class Machine {
   std::vector<Item> node_items_;
   std::vector<Record> records_;
   std::vector<uint64_t> record_words_;
-  std::unordered_multimap<uint64_t, uint32_t> node_index_, state_index_, record_index_;
-  std::unordered_map<uint64_t, StateId> memo_;  ///< state * 256 + byte
-  std::vector<std::array<StateId, 256>> dense_;
+  HashIndex node_index_, state_index_, record_index_;
+  NumberMap memo_;  ///< state * 256 + byte -> state
+  std::deque<std::array<StateId, 256>> dense_;
+  std::deque<ByteSet> candidates_;
+  /// What a key asks of an object's frame: words of tracked keys allowed, then whether others are.
+  NumberMap facts_of_;  ///< object and record -> place in object_facts_
+  std::vector<uint64_t> object_facts_;
   std::vector<Loops> loops_;
   StateId start_ = 0;
   uint64_t generation_ = 0;

@@ -77,6 +77,11 @@ std::shared_ptr<const PlaceMask> MaskBuilder::walk(StateId state, uint32_t top) 
         continue;
       }
     }
+    // Most nodes lead nowhere, and asking for the bytes that do not costs less than stepping by each.
+    if (!machine_.candidates(parent.state).test(node.byte)) {
+      i = node.skip;
+      continue;
+    }
     StateId s = machine_.step(parent.state, node.byte);
     // What leaves the frame with its first byte belongs to the frames below, which have masks of their own.
     if (path_.size() == 1) s = machine_.without_escape(s);
@@ -208,13 +213,10 @@ void MaskBuilder::walk_real(StateId state, std::string& text, uint32_t top, std:
   const uint32_t base = depth_of(top), end = end_node(top);
   const bool with_text = machine_.program().needs_text;
   std::vector<StateId> path{state};
-  ByteSet first;
-  first.set_range(0, 255);
-  if (top == kWhole) first = machine_.candidates(state);  // a step of many places costs more than asking
   for (uint32_t i = first_node(top); i < end;) {
     const TokenTrie::Node& node = nodes[i];
     path.resize(node.depth - base);
-    if (path.size() == 1 && !first.test(node.byte)) {
+    if (!machine_.candidates(path.back()).test(node.byte)) {
       i = node.skip;
       continue;
     }

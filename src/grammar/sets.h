@@ -13,8 +13,13 @@ class ByteSet {
  public:
   bool test(uint8_t b) const { return (words_[b >> 6] >> (b & 63)) & 1; }
   void set(uint8_t b) { words_[b >> 6] |= uint64_t{1} << (b & 63); }
+  void clear(uint8_t b) { words_[b >> 6] &= ~(uint64_t{1} << (b & 63)); }
   void set_range(uint8_t lo, uint8_t hi) {
-    for (unsigned b = lo; b <= hi; ++b) set(static_cast<uint8_t>(b));
+    for (unsigned w = lo >> 6; w <= static_cast<unsigned>(hi >> 6) && lo <= hi; ++w) {
+      const unsigned from = w == static_cast<unsigned>(lo >> 6) ? lo & 63u : 0;
+      const unsigned to = w == static_cast<unsigned>(hi >> 6) ? hi & 63u : 63;
+      words_[w] |= (~uint64_t{0} >> (63 - (to - from))) << from;
+    }
   }
   ByteSet& operator|=(const ByteSet& o) {
     for (int i = 0; i < 4; ++i) words_[i] |= o.words_[i];
