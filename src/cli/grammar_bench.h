@@ -26,13 +26,14 @@ size_t time_masks(const std::shared_ptr<const grammar::CompiledGrammar>& g, cons
 struct GrammarBenchOptions {
   std::string schemas;  ///< JSON objects, one a line: {"schema": ..., "valid": [instances]}
   bool compact = false;
+  bool cold = false;    ///< no masks in the background: the first use makes what it needs
   int64_t first = -1;   ///< only so many schemas
   int64_t slowest = 5;  ///< schemas with the slowest masks to name
 };
 
-/// Compiles every schema and times the masks along its valid instances: as the first request sees it and as
-/// the second does. Times are the thread's, so that a busy machine does not spoil them. Prints one JSON
-/// object.
+/// Compiles every schema, lets the background make masks as the server does, and times the masks along its
+/// valid instances: as the first request sees it and as the second does. Times are the thread's, so that a
+/// busy machine does not spoil them. Prints one JSON object.
 void bench_grammars(const GrammarBenchOptions& options,
                     const std::shared_ptr<const grammar::TokenTrie>& trie);
 

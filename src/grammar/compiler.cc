@@ -81,7 +81,10 @@ struct GrammarCompiler::Job {
 };
 
 GrammarCompiler::GrammarCompiler(std::shared_ptr<const TokenTrie> vocabulary, Options options)
-    : vocabulary_(std::move(vocabulary)), options_(options), thread_([this] { work(); }) {}
+    : vocabulary_(std::move(vocabulary)),
+      options_(options),
+      warmer_(options.warm ? std::make_unique<Warmer>() : nullptr),
+      thread_([this] { work(); }) {}
 
 GrammarCompiler::~GrammarCompiler() {
   {
@@ -144,7 +147,22 @@ GrammarCompiler::Ticket GrammarCompiler::submit(Source source,
   return ticket;
 }
 
+void GrammarCompiler::wait_warm() {
+  if (warmer_) warmer_->wait_idle();
+}
+
+// What most grammars have in them: strings, numbers, any JSON.
+void GrammarCompiler::warm_common() {
+  if (!warmer_) return;
+  for (const Whitespace space : {Whitespace::kCompact, Whitespace::kFlexible}) {
+    Source source;
+    source.json.whitespace = space;
+    warmer_->add(compile(source, vocabulary_));
+  }
+}
+
 void GrammarCompiler::work() {
+  warm_common();
   for (;;) {
     std::shared_ptr<Job> job;
     {
@@ -171,6 +189,7 @@ void GrammarCompiler::work() {
         const std::lock_guard lock(mutex_);
         keep(job->key, grammar);
       }
+      if (warmer_) warmer_->add(grammar);
       job->promise.set_value(std::move(grammar));
     } catch (...) {
       job->promise.set_exception(std::current_exception());

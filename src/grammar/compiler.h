@@ -18,6 +18,7 @@
 
 #include "grammar/json_schema.h"
 #include "grammar/matcher.h"
+#include "grammar/warm.h"
 
 namespace millrace::grammar {
 
@@ -60,6 +61,7 @@ class GrammarCompiler {
     size_t cache_bytes = size_t{256} << 20;
     Limits limits;
     size_t queue = 256;  ///< requests that may wait; more are refused with kUnavailable
+    bool warm = true;    ///< make masks in the background, see warm.h
   };
   using Result = std::shared_future<std::shared_ptr<const CompiledGrammar>>;
 
@@ -92,6 +94,8 @@ class GrammarCompiler {
                                    std::chrono::steady_clock::time_point::max());
   size_t cached_entries() const;
   size_t cached_bytes() const;
+  /// Waits until the masks of all that was compiled so far have been made in the background.
+  void wait_warm();
 
  private:
   struct Job;
@@ -100,6 +104,7 @@ class GrammarCompiler {
     std::shared_ptr<const CompiledGrammar> grammar;
   };
   void work();
+  void warm_common();
   void keep(const std::string& key, std::shared_ptr<const CompiledGrammar> grammar);
   static std::string key_of(const Source& source);
 
@@ -112,6 +117,7 @@ class GrammarCompiler {
   std::list<Entry> cache_;  ///< most recently used first
   std::unordered_map<std::string, std::list<Entry>::iterator> index_;
   bool stopping_ = false;
+  std::unique_ptr<Warmer> warmer_;  ///< null: no masks in the background
   std::thread thread_;
 };
 

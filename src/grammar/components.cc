@@ -5,7 +5,7 @@
 namespace millrace::grammar {
 namespace {
 
-constexpr uint32_t kNone = ~uint32_t{0};
+constexpr uint32_t kUnseen = ~uint32_t{0};
 
 }  // namespace
 
@@ -13,7 +13,7 @@ constexpr uint32_t kNone = ~uint32_t{0};
 std::vector<uint32_t> components(const std::vector<std::vector<uint32_t>>& out,
                                  std::vector<uint32_t>& order) {
   const auto n = static_cast<uint32_t>(out.size());
-  std::vector<uint32_t> component(n, kNone), low(n, 0), number(n, 0), stack;
+  std::vector<uint32_t> component(n, kUnseen), low(n, 0), number(n, 0), stack;
   std::vector<std::pair<uint32_t, size_t>> frames;
   uint32_t counter = 0, num_components = 0;
   for (uint32_t root = 0; root < n; ++root) {
@@ -29,7 +29,7 @@ std::vector<uint32_t> components(const std::vector<std::vector<uint32_t>>& out,
         const uint32_t w = out[v][i++];
         if (!number[w]) {
           frames.push_back({w, 0});
-        } else if (component[w] == kNone) {
+        } else if (component[w] == kUnseen) {
           low[v] = std::min(low[v], number[w]);
         }
         continue;

@@ -234,6 +234,42 @@ void Machine::step_key(const Item& item, const ProgramRule& rule, const Compiled
   }
 }
 
+bool Machine::key_place(StateId s, KeyPlace& place) const {
+  if (states_[s].count != 1 || states_[s].guarded || states_[s].escaped) return false;
+  const Item& item = state_items_[states_[s].first];
+  const ProgramRule& rule = program_->rules[program_->rule_of[item.position]];
+  if (rule.kind != ProgramRuleKind::kObject || item.position - rule.start < object_at::kKey) return false;
+  if (program_->objects[rule.index].looping[item.position - rule.start - object_at::kKey]) return false;
+  place = {item, item.position - rule.start - object_at::kKey, key_register(item.reg)};
+  return true;
+}
+
+Machine::KeyStep Machine::step_key(KeyPlace& place, uint8_t byte) {
+  const ProgramRule& rule = program_->rules[program_->rule_of[place.item.position]];
+  const CompiledObject& o = program_->objects[rule.index];
+  StringRegister r = StringRegister::unpack(place.reg);
+  if (byte == '"' && r.phase == string_phase::kChar)
+    return o.rule.accept_class[place.state] == kNone ? KeyStep::kDead : KeyStep::kLeaves;
+  const uint64_t* facts = key_facts(rule.index, place.item.reg);
+  uint32_t state = place.state;
+  const StringResult result = step_string(
+      *o.rule.keys, state, r, byte, [&](uint32_t t, uint64_t) { return key_alive(o, facts, t); },
+      [](uint64_t) { return 0; }, [](uint32_t, uint64_t) { return true; });
+  if (result == StringResult::kDead) return KeyStep::kDead;
+  if (result == StringResult::kClosed || o.looping[state] ||
+      (string_phase::settled(r.phase) && o.free_string[state] != kNone))
+    return KeyStep::kLeaves;
+  place.state = state;
+  place.reg = r.pack();
+  return KeyStep::kInside;
+}
+
+Item Machine::item_of(const KeyPlace& place) const {
+  const ProgramRule& rule = program_->rules[program_->rule_of[place.item.position]];
+  return {rule.start + object_at::kKey + place.state, place.item.node,
+          place.reg << 32 | (place.item.reg & 0xffffffff)};
+}
+
 uint64_t Machine::key_room(const Item& item, const ProgramRule& rule) const {
   const Position at = item.position - rule.start;
   if (at < object_at::kKey) return 0;

@@ -7,9 +7,9 @@
 namespace millrace::grammar {
 namespace {
 
-class Parser {
+class GbnfParser {
  public:
-  Parser(std::string_view source, Budget& budget) : text_(source), budget_(budget) {}
+  GbnfParser(std::string_view source, Budget& budget) : text_(source), budget_(budget) {}
 
   Grammar run() {
     skip(true);
@@ -288,7 +288,7 @@ class Parser {
 
 Grammar gbnf_grammar(std::string_view source, Budget& budget) {
   budget.check_source(source.size());
-  return Parser(source, budget).run();
+  return GbnfParser(source, budget).run();
 }
 
 }  // namespace millrace::grammar

@@ -7,9 +7,9 @@
 namespace millrace::grammar {
 namespace {
 
-class Parser {
+class LarkParser {
  public:
-  Parser(std::string_view source, Budget& budget) : text_(source), budget_(budget) {}
+  LarkParser(std::string_view source, Budget& budget) : text_(source), budget_(budget) {}
 
   Grammar run() {
     skip_blank();
@@ -347,7 +347,7 @@ class Parser {
 
 Grammar lark_grammar(std::string_view source, Budget& budget) {
   budget.check_source(source.size());
-  return Parser(source, budget).run();
+  return LarkParser(source, budget).run();
 }
 
 }  // namespace millrace::grammar

@@ -516,6 +516,9 @@ void Lowering::emit_object(RuleId r, ProgramRule& rule) {
       c.free_string[s] = program_->rules[it->second].start + s;
     }
   }
+  c.looping.assign(states, 0);
+  for (uint32_t s = 0; s < states; ++s)
+    for (const auto& e : o.keys->out(s)) c.looping[s] |= e.target == s && c.free_string[s] == kNone;
   rule.kind = ProgramRuleKind::kObject;
   rule.index = static_cast<uint32_t>(program_->objects.size());
   program_->needs_text |= o.remember_keys;

@@ -87,6 +87,28 @@ class Machine {
   /// Inside strings, between two characters: n when exactly the plain texts (see plain_room.h) of at most n
   /// characters can come next, ~0 when all can; 0 when that cannot be told.
   uint64_t plain_room(StateId s) const;
+  uint64_t plain_room(const Item& item) const;
+
+  /// A place inside a key of an object, stepped without making configurations: a walk over a vocabulary
+  /// visits most of them once.
+  struct KeyPlace {
+    Item item;
+    uint32_t state = 0;  ///< of the automaton of keys
+    uint64_t reg = 0;    ///< the string's register
+  };
+  /// Whether `s` is one such place and nothing else, of those that a text does not stay at.
+  bool key_place(StateId s, KeyPlace& place) const;
+  enum class KeyStep : uint8_t {
+    kDead,
+    kInside,  ///< `place` was moved
+    kLeaves,  ///< where the key ends, is free, or repeats a character: to be stepped as a configuration
+  };
+  KeyStep step_key(KeyPlace& place, uint8_t byte);
+  Item item_of(const KeyPlace& place) const;
+  StateId state_of(const KeyPlace& place) {
+    std::vector<Item> items{item_of(place)};
+    return intern_state(items);
+  }
 
   /// Bytes below 128 that lead from `s` to itself; with `utf8`, whether every character beyond does.
   struct Loops {
@@ -152,7 +174,6 @@ class Machine {
     return (b == ' ' || b == '\n' || b == '\t' || b == '\r') && program_->whitespace == Whitespace::kFlexible;
   }
   bool may_accept(const Item& i) const;
-  uint64_t plain_room(const Item& item) const;
   uint64_t key_room(const Item& item, const ProgramRule& rule) const;
   const uint64_t* key_facts(uint32_t object, uint64_t reg);
   bool key_alive(const CompiledObject& o, const uint64_t* facts, uint32_t key_state) const;

@@ -8,8 +8,8 @@ namespace millrace::grammar {
 namespace {
 
 constexpr size_t kWorthStandIn = 6;      ///< bytes that a stand-in must judge rightly to be used
-constexpr size_t kMostLeftOver = 2000;   ///< tokens that a stand-in may leave to be looked at one by one
-constexpr size_t kMostPlaces = 48;       ///< beyond this a walk with the whole configuration is cheaper
+constexpr size_t kMostLeftOver = 600;    ///< tokens that a stand-in may leave to be looked at one by one
+constexpr size_t kMostPlaces = 192;      ///< beyond this a walk with the whole configuration is cheaper
 constexpr uint32_t kSmallSubtree = 400;  ///< nodes that are walked rather than looked up
 
 void set_bit(std::span<uint64_t> bits, uint32_t id) { bits[id >> 6] |= uint64_t{1} << (id & 63); }
@@ -22,8 +22,7 @@ void MaskBuilder::set_run(uint32_t first, uint32_t last) {
 }
 
 // Inside a string that takes any plain text: such tokens differ only in their number of characters.
-bool MaskBuilder::mark_plain(StateId state, uint32_t top) {
-  const uint64_t room = machine_.plain_room(state);
+bool MaskBuilder::mark_plain(uint64_t room, uint32_t top) {
   if (room == 0) return false;
   if (top == kWhole && (room < TokenTrie::kMostCounted || room >= trie_.max_token_bytes())) {
     const auto& plain = trie_.plain_at_most(room);
@@ -51,16 +50,40 @@ bool MaskBuilder::loops_below(StateId state, uint32_t node) {
 }
 
 std::shared_ptr<const PlaceMask> MaskBuilder::walk(StateId state, uint32_t top) {
-  const auto& nodes = trie_.nodes();
   bits_.assign(trie_.mask_words(), 0);
   std::vector<uint32_t> doubts;
+  const uint64_t room = machine_.plain_room(state);
+  const bool marked = mark_plain(room, top);
+  Machine::KeyPlace key;
+  if (machine_.key_place(state, key)) {
+    walk_key(key, top, marked, doubts);
+  } else {
+    walk_below({state, marked}, top, true, doubts);
+  }
+  return packed(std::move(doubts), room);
+}
+
+// `s` is where node `i` leads. Whether what lies below is still to be walked.
+bool MaskBuilder::enter(StateId s, uint32_t i, bool settled, std::vector<uint32_t>& doubts) {
+  const TokenTrie::Node& node = trie_.nodes()[i];
+  if (s == kDeadState) return false;
+  if (machine_.guarded(s) || machine_.only_escaped(s)) {
+    doubts.push_back(i);
+    return false;
+  }
+  if (!settled) set_run(node.tokens, node.tokens + node.ends);
+  return node.skip > i + 1;
+}
+
+void MaskBuilder::walk_below(Level from, uint32_t top, bool whole_token, std::vector<uint32_t>& doubts) {
+  const auto& nodes = trie_.nodes();
   const uint32_t base = depth_of(top), end = end_node(top);
-  path_.clear();
-  path_.push_back({state, mark_plain(state, top)});
+  std::vector<Level> path{from};
+  Machine::KeyPlace key;
   for (uint32_t i = first_node(top); i < end;) {
     const TokenTrie::Node& node = nodes[i];
-    path_.resize(node.depth - base);
-    const Level parent = path_.back();
+    path.resize(node.depth - base);
+    const Level parent = path.back();
     const bool settled = parent.marked && !node.odd;
     if (settled && !node.odd_below) {
       i = node.skip;
@@ -84,43 +107,88 @@ std::shared_ptr<const PlaceMask> MaskBuilder::walk(StateId state, uint32_t top) 
     }
     StateId s = machine_.step(parent.state, node.byte);
     // What leaves the frame with its first byte belongs to the frames below, which have masks of their own.
-    if (path_.size() == 1) s = machine_.without_escape(s);
-    if (s == kDeadState) {
+    if (path.size() == 1 && whole_token) s = machine_.without_escape(s);
+    if (!enter(s, i, settled, doubts)) {
       i = node.skip;
       continue;
     }
-    if (machine_.guarded(s) || machine_.only_escaped(s)) {
-      doubts.push_back(i);
+    bool now = settled;
+    if (!now && node.big && loops_below(s, i)) {
+      set_run(node.tokens + node.ends, trie_.last_token(i));
       i = node.skip;
       continue;
     }
-    if (!settled) set_run(node.tokens, node.tokens + node.ends);
-    if (node.skip == i + 1) {
-      ++i;
+    if (!now) now = mark_plain(machine_.plain_room(s), i);
+    if (machine_.key_place(s, key)) {
+      walk_key(key, i, now, doubts);
+      i = node.skip;
       continue;
     }
-    bool marked = settled;
-    if (!marked && node.big) {
-      if (loops_below(s, i)) {
-        set_run(node.tokens + node.ends, trie_.last_token(i));
-        i = node.skip;
-        continue;
-      }
-    }
-    if (!marked) marked = mark_plain(s, i);
-    path_.push_back({s, marked});
+    path.push_back({s, now});
     ++i;
   }
-  return packed(std::move(doubts));
 }
 
-std::shared_ptr<const PlaceMask> MaskBuilder::packed(std::vector<uint32_t> doubts) const {
+// The same inside a key of an object, where hardly two nodes lead to the same place.
+void MaskBuilder::walk_key(const Machine::KeyPlace& place, uint32_t top, bool marked,
+                           std::vector<uint32_t>& doubts) {
+  const auto& nodes = trie_.nodes();
+  const uint32_t base = depth_of(top), end = end_node(top);
+  std::vector<KeyLevel> path{{place, marked}};
+  for (uint32_t i = first_node(top); i < end;) {
+    const TokenTrie::Node& node = nodes[i];
+    path.resize(node.depth - base);
+    const bool settled = path.back().marked && !node.odd;
+    if (settled && !node.odd_below) {
+      i = node.skip;
+      continue;
+    }
+    Machine::KeyPlace to = path.back().place;
+    const Machine::KeyStep step = machine_.step_key(to, node.byte);
+    if (step == Machine::KeyStep::kInside) {
+      if (!settled) set_run(node.tokens, node.tokens + node.ends);
+      if (node.skip > i + 1) {
+        bool now = settled;
+        if (!now) now = mark_plain(machine_.plain_room(machine_.item_of(to)), i);
+        path.push_back({to, now});
+        ++i;
+        continue;
+      }
+    } else if (step == Machine::KeyStep::kLeaves) {
+      const StateId s = machine_.step(machine_.state_of(path.back().place), node.byte);
+      if (enter(s, i, settled, doubts)) {
+        const bool now = settled || mark_plain(machine_.plain_room(s), i);
+        walk_below({s, now}, i, false, doubts);
+      }
+    }
+    i = node.skip;
+  }
+}
+
+std::shared_ptr<const PlaceMask> MaskBuilder::packed(std::vector<uint32_t> doubts, uint64_t room) const {
   auto mask = std::make_shared<PlaceMask>();
   mask->doubts = std::move(doubts);
   size_t accepted = 0;
   for (uint64_t w : bits_) accepted += static_cast<size_t>(std::popcount(w));
   const size_t rejected = trie_.order().size() - accepted;
   const size_t short_list = trie_.mask_words() / 2;  // a list is slower to apply than a bitset of its bytes
+  if (std::min(accepted, rejected) > short_list && room > 0) {
+    // Strings of any text are alike but for some hundred tokens.
+    const uint64_t base = std::min<uint64_t>(room, TokenTrie::kMostCounted);
+    const auto& plain = trie_.plain_at_most(base);
+    size_t flips = 0;
+    for (size_t w = 0; w < bits_.size(); ++w)
+      flips += static_cast<size_t>(std::popcount(bits_[w] ^ plain[w]));
+    if (flips <= short_list) {
+      mask->form = PlaceMask::Form::kPlain;
+      mask->room = static_cast<uint32_t>(base);
+      mask->list.reserve(flips);
+      for (size_t w = 0; w < bits_.size(); ++w)
+        for (uint64_t left = bits_[w] ^ plain[w]; left; left &= left - 1)
+          mask->list.push_back(static_cast<uint32_t>(w * 64 + static_cast<size_t>(std::countr_zero(left))));
+      return mask;
+    }
+  }
   if (std::min(accepted, rejected) > short_list) {
     mask->form = PlaceMask::Form::kBits;
     mask->bits = bits_;
@@ -274,6 +342,25 @@ void MaskBuilder::check_tokens(StateId state, std::string_view text, std::vector
   }
 }
 
+namespace {
+
+// Adds `base` but for the ids of `list`, which is ascending.
+void apply_flipped(const std::vector<uint64_t>& base, const std::vector<uint32_t>& list,
+                   std::span<uint64_t> out) {
+  size_t w = 0;
+  for (size_t next = 0; next < list.size();) {
+    const size_t at = list[next] >> 6;
+    for (; w < at; ++w) out[w] |= base[w];
+    uint64_t flips = 0;
+    for (; next < list.size() && list[next] >> 6 == at; ++next) flips |= uint64_t{1} << (list[next] & 63);
+    out[w] |= base[w] ^ flips;
+    ++w;
+  }
+  for (; w < out.size(); ++w) out[w] |= base[w];
+}
+
+}  // namespace
+
 void MaskBuilder::apply(const PlaceMask& mask, std::span<uint64_t> out) const {
   switch (mask.form) {
     case PlaceMask::Form::kAccepted:
@@ -282,28 +369,28 @@ void MaskBuilder::apply(const PlaceMask& mask, std::span<uint64_t> out) const {
     case PlaceMask::Form::kBits:
       for (size_t w = 0; w < out.size(); ++w) out[w] |= mask.bits[w];
       break;
-    case PlaceMask::Form::kRejected: {
-      const auto& all = trie_.text_mask();
-      size_t next = 0;  // the list is ascending
-      for (size_t w = 0; w < out.size(); ++w) {
-        uint64_t word = all[w];
-        for (; next < mask.list.size() && mask.list[next] >> 6 == w; ++next)
-          word &= ~(uint64_t{1} << (mask.list[next] & 63));
-        out[w] |= word;
-      }
-      break;
-    }
+    case PlaceMask::Form::kRejected:
+      return apply_flipped(trie_.text_mask(), mask.list, out);
+    case PlaceMask::Form::kPlain:
+      return apply_flipped(trie_.plain_at_most(mask.room), mask.list, out);
   }
 }
 
-void MaskBuilder::apply_stand(const Stand& stand, const PlaceMask& mask, std::span<uint64_t> out,
-                              std::vector<uint32_t>& doubtful) {
+void MaskBuilder::apply_stand(const Stand& stand, const Item& item, const PlaceMask& mask,
+                              std::span<uint64_t> out, std::vector<uint32_t>& doubtful) {
+  const uint64_t room = machine_.plain_room(item);
   own_.assign(out.size(), 0);
   apply(mask, own_);
   for (uint32_t p : trie_.longest_first()) {
     if (trie_.bytes_of(p).size() <= stand.exact_bytes) break;
     const auto id = static_cast<uint32_t>(trie_.order()[p]);
     uint64_t& word = own_[id >> 6];
+    // Plain tokens need no look at their characters where a string takes any.
+    if (room > 0 && trie_.plain(p).odd_end == 0) {
+      word &= ~(uint64_t{1} << (id & 63));
+      if (trie_.plain(p).chars <= room) word |= uint64_t{1} << (id & 63);
+      continue;
+    }
     // A stand-in with more room allows at least what the place does; one below its minimum says nothing here.
     if (!stand.allows_more || ((word >> (id & 63)) & 1)) doubtful.push_back(p);
     word &= ~(uint64_t{1} << (id & 63));
@@ -322,7 +409,7 @@ void MaskBuilder::fill_below(StateId state, std::string& text, uint32_t top, std
     if (top != kWhole) stand = {item, trie_.max_token_bytes(), true};
     const std::shared_ptr<const PlaceMask> mask = place(stand.item, top);
     if (stand.exact_bytes < trie_.max_token_bytes()) {
-      apply_stand(stand, *mask, out, doubtful);
+      apply_stand(stand, item, *mask, out, doubtful);
     } else {
       apply(*mask, out);
     }

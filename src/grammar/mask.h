@@ -40,6 +40,10 @@ class MaskBuilder {
     StateId state;
     bool marked;  ///< inside a string of any text: the plain tokens from here on are settled
   };
+  struct KeyLevel {
+    Machine::KeyPlace place;
+    bool marked;
+  };
 
   /// The tokens below trie node `top` (kWhole: all), `state` being where its bytes lead.
   void fill_below(StateId state, std::string& text, uint32_t top, std::span<uint64_t> out);
@@ -48,12 +52,16 @@ class MaskBuilder {
   Stand stand_in(const Item& item) const;
   std::shared_ptr<const PlaceMask> place(const Item& item, uint32_t top);
   std::shared_ptr<const PlaceMask> walk(StateId state, uint32_t top);
-  bool mark_plain(StateId state, uint32_t top);
+  /// `whole_token`: the place itself is `from`, not one that a part of the token has led to.
+  void walk_below(Level from, uint32_t top, bool whole_token, std::vector<uint32_t>& doubts);
+  void walk_key(const Machine::KeyPlace& place, uint32_t top, bool marked, std::vector<uint32_t>& doubts);
+  bool enter(StateId s, uint32_t node, bool settled, std::vector<uint32_t>& doubts);
+  bool mark_plain(uint64_t room, uint32_t top);
   bool loops_below(StateId state, uint32_t node);
   void set_run(uint32_t first, uint32_t last);
-  std::shared_ptr<const PlaceMask> packed(std::vector<uint32_t> doubts) const;
+  std::shared_ptr<const PlaceMask> packed(std::vector<uint32_t> doubts, uint64_t room) const;
   void apply(const PlaceMask& mask, std::span<uint64_t> out) const;
-  void apply_stand(const Stand& stand, const PlaceMask& mask, std::span<uint64_t> out,
+  void apply_stand(const Stand& stand, const Item& item, const PlaceMask& mask, std::span<uint64_t> out,
                    std::vector<uint32_t>& doubtful);
   void check_tokens(StateId state, std::string_view text, std::vector<uint32_t>& places,
                     std::span<uint64_t> out);
@@ -68,7 +76,6 @@ class MaskBuilder {
   std::string key_;
   bool used_text_ = false;
   std::vector<uint64_t> bits_, own_;
-  std::vector<Level> path_;
 };
 
 }  // namespace millrace::grammar

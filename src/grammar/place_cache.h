@@ -12,9 +12,10 @@ namespace millrace::grammar {
 
 /// The tokens of one place, in the form that is shortest.
 struct PlaceMask {
-  enum class Form : uint8_t { kAccepted, kRejected, kBits };
+  enum class Form : uint8_t { kAccepted, kRejected, kBits, kPlain };
   Form form = Form::kAccepted;
-  std::vector<uint32_t> list;  ///< ids accepted, or text ids rejected
+  uint32_t room = 0;           ///< kPlain: the plain tokens of at most so many characters, but for ...
+  std::vector<uint32_t> list;  ///< ids accepted, or text ids rejected, or ids that differ from the plain ones
   std::vector<uint64_t> bits;
   /// Nodes of the trie, ascending: what starts so leaves the frame, or waits for a comparison with earlier
   /// text, so that the real stack decides. Neither accepted nor rejected above.
@@ -31,6 +32,7 @@ class PlaceCache {
   std::shared_ptr<const PlaceMask> find(const std::string& key);
   void insert(const std::string& key, std::shared_ptr<const PlaceMask> mask);
   size_t bytes() const;
+  size_t max_bytes() const { return max_bytes_; }
   size_t count() const;
 
  private:

@@ -72,6 +72,7 @@ struct CompiledObject {
   std::vector<uint8_t> reach_untracked;  ///< [state]: some usable untracked class can
   std::vector<uint32_t> free_string;     ///< [state]: string rule of an untracked key's rest, or kNone
   std::vector<uint32_t> free_class;      ///< [state]: its class
+  std::vector<uint8_t> looping;          ///< [state]: not free, and some character leads back to it
   std::vector<std::vector<uint32_t>> implied_by;  ///< tracked bit -> bits it demands
   std::vector<uint64_t> required;                 ///< [words]
   std::vector<uint32_t> bit_class;                ///< tracked bit -> class

@@ -35,9 +35,9 @@ CodepointSet white_space(bool by_any) {
   return s;
 }
 
-class Parser {
+class RegexParser {
  public:
-  Parser(Grammar& g, std::string_view source, RegexDialect dialect, Budget& budget)
+  RegexParser(Grammar& g, std::string_view source, RegexDialect dialect, Budget& budget)
       : g_(g), text_(source), dialect_(dialect), budget_(budget) {}
 
   ParsedRegex run() {
@@ -470,7 +470,7 @@ class Parser {
 
 ParsedRegex parse_regex(Grammar& grammar, std::string_view source, RegexDialect dialect, Budget& budget) {
   budget.check_source(source.size());
-  return Parser(grammar, source, dialect, budget).run();
+  return RegexParser(grammar, source, dialect, budget).run();
 }
 
 bool dialects_differ(std::string_view pattern) {

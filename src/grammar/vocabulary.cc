@@ -9,7 +9,7 @@
 namespace millrace::grammar {
 namespace {
 
-constexpr uint32_t kBigSubtree = 8;
+constexpr uint32_t kBigSubtree = 1;
 
 // The states of a UTF-8 check: 0 between characters, then one, two, three continuation bytes to come, then
 // the four lead bytes whose next byte is restricted.
@@ -141,6 +141,19 @@ TokenTrie::TokenTrie(Vocabulary vocabulary, size_t mask_cache_bytes)
     below_of_[i] = static_cast<uint32_t>(below_.size());
     below_.push_back(b);
   }
+}
+
+size_t TokenTrie::longest_prefix(std::string_view text) const {
+  size_t best = 0;
+  uint32_t i = 0, end = static_cast<uint32_t>(nodes_.size());
+  for (size_t d = 0; d < text.size(); ++d) {
+    while (i < end && nodes_[i].byte != static_cast<uint8_t>(text[d])) i = nodes_[i].skip;
+    if (i >= end) break;
+    if (nodes_[i].ends > 0) best = d + 1;
+    end = nodes_[i].skip;
+    ++i;
+  }
+  return best;
 }
 
 // Along each path of the trie: which bytes are plain, and how many characters have begun. A byte that is not

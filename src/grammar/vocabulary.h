@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace millrace::grammar {
@@ -65,6 +66,8 @@ class TokenTrie {
   /// Places in order(), the longest tokens first.
   const std::vector<uint32_t>& longest_first() const { return longest_first_; }
   size_t max_token_bytes() const { return max_bytes_; }
+  /// Bytes of the longest token that `text` begins with; 0 when there is none.
+  size_t longest_prefix(std::string_view text) const;
   /// How many tokens are longer than so many bytes.
   size_t longer_than(size_t bytes) const { return bytes + 1 < longer_than_.size() ? longer_than_[bytes] : 0; }
 
