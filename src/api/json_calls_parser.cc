@@ -15,7 +15,7 @@ struct JsonStyle {
   bool bare = false;               ///< the output may also begin with a call and no marker
 };
 
-JsonStyle style_of(ToolFormat format) {
+JsonStyle json_style_of(ToolFormat format) {
   switch (format) {
     case ToolFormat::kHermes:
       return {{"<tool_call>"}, {"</tool_call>"}, false};
@@ -42,7 +42,7 @@ JsonStyle style_of(ToolFormat format) {
 class JsonCallsParser : public TextParser {
  public:
   JsonCallsParser(OutputFormat format, ParserOptions options)
-      : TextParser(std::move(format), std::move(options)), style_(style_of(format_.tools)) {
+      : TextParser(std::move(format), std::move(options)), style_(json_style_of(format_.tools)) {
     if (style_.bare && tools_enabled() && !in_reasoning_) begin_bare();
   }
 

@@ -11,8 +11,6 @@ namespace {
 
 constexpr size_t kMaxDepth = 128;
 
-bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
-
 /// Whether `text` can be the beginning of a JSON number; `whole`: whether it is one.
 bool number_prefix(std::string_view text, bool& whole) {
   size_t i = 0;

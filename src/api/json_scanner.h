@@ -8,6 +8,8 @@
 
 namespace millrace::api {
 
+inline bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+
 enum class ScanStatus {
   kMore,        ///< the byte belongs to the value, which goes on
   kDone,        ///< the byte completes the value

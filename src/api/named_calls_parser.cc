@@ -16,7 +16,7 @@ struct NamedStyle {
   std::vector<std::string> end;      ///< behind each call, dropped
 };
 
-NamedStyle style_of(ToolFormat format) {
+NamedStyle named_style_of(ToolFormat format) {
   switch (format) {
     case ToolFormat::kDeepSeekV3:
     case ToolFormat::kDeepSeekV31:
@@ -108,7 +108,7 @@ Header read_header(ToolFormat format, std::string_view text) {
 class NamedCallsParser : public TextParser {
  public:
   NamedCallsParser(OutputFormat format, ParserOptions options)
-      : TextParser(std::move(format), std::move(options)), style_(style_of(format_.tools)) {}
+      : TextParser(std::move(format), std::move(options)), style_(named_style_of(format_.tools)) {}
 
  protected:
   std::vector<std::string> tool_markers() override {

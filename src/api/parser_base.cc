@@ -1,12 +1,8 @@
 #include "api/parser_base.h"
 
+#include "api/json_scanner.h"
+
 namespace millrace::api {
-
-namespace {
-
-bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
-
-}  // namespace
 
 ParserBase::ParserBase(OutputFormat format, ParserOptions options)
     : format_(std::move(format)), options_(std::move(options)) {

@@ -23,7 +23,7 @@ struct TagStyle {
   bool newline_around_values = false;  ///< one line end inside each end of a value is layout
 };
 
-TagStyle style_of(ToolFormat format) {
+TagStyle tag_style_of(ToolFormat format) {
   TagStyle s;
   switch (format) {
     case ToolFormat::kGlm:
@@ -58,8 +58,6 @@ TagStyle style_of(ToolFormat format) {
       return s;
   }
 }
-
-bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
 std::string trimmed(std::string_view text) {
   const size_t first = text.find_first_not_of(" \n\r\t");
@@ -103,7 +101,7 @@ std::string value_json(const std::string& text, ValueType type) {
 class TaggedCallsParser : public TextParser {
  public:
   TaggedCallsParser(OutputFormat format, ParserOptions options)
-      : TextParser(std::move(format), std::move(options)), style_(style_of(format_.tools)) {}
+      : TextParser(std::move(format), std::move(options)), style_(tag_style_of(format_.tools)) {}
 
  protected:
   std::vector<std::string> tool_markers() override {

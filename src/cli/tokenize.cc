@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "cli/loaded_model.h"
+#include "cli/progress.h"
 #include "cli/subcommand.h"
 #include "core/error.h"
 #include "core/utf8.h"
