@@ -21,7 +21,7 @@ namespace {
 /// sentence.
 bool has_tools(const std::string& context) {
   const auto json = nlohmann::json::parse(context, nullptr, false);
-  return json.is_object() && json.contains("tools") && !json["tools"].empty();
+  return json.is_object() && json.contains("tools") && !json["tools"].is_null();
 }
 
 int run_render(int argc, char** argv) {

@@ -56,6 +56,32 @@ TEST(Render, FindsTheTemplatesOfADirectory) {
   EXPECT_EQ(render(folder.path(), "{}").exit_status, 1);
 }
 
+TEST(Render, NamedTemplatesComeFromTheListTheFolderOrTheOlderFile) {
+  const testing::TempDir folder;
+  testing::write_file(folder / "chat_template.json", R"({"chat_template": "older"})");
+  EXPECT_EQ(render(folder.path(), "{}").out, "older");
+  testing::write_file(folder / "tokenizer_config.json", R"({"chat_template": [
+      {"name": "rag", "template": "R{{ documents | length }}"}, {"name": "tool_use", "template": "T"}]})");
+  EXPECT_EQ(render(folder.path(), R"({"documents": [1]})", {"--template", "rag"}).out, "R1");
+  EXPECT_EQ(render(folder.path(), R"({"tools": []})").out, "T");
+  EXPECT_EQ(render(folder.path(), R"({"tools": null})").out, "older");
+  std::filesystem::create_directory(folder / "additional_chat_templates");
+  testing::write_file(folder / "additional_chat_templates" / "tool_use.jinja", "from the folder");
+  EXPECT_EQ(render(folder.path(), R"({"tools": [1]})").out, "from the folder");
+  testing::write_file(folder / "chat_template.jinja", "newest");
+  EXPECT_EQ(render(folder.path(), "{}").out, "newest");
+  EXPECT_NE(render(folder.path(), "{}", {"--template", "nosuch"}).err.find("named 'nosuch'"),
+            std::string::npos);
+}
+
+TEST(Render, SeveralTemplatesWithoutADefaultAreNotGuessed) {
+  const testing::TempDir folder;
+  testing::write_file(folder / "tokenizer_config.json", R"({"chat_template": [
+      {"name": "rag", "template": "R"}, {"name": "tool_use", "template": "T"}]})");
+  EXPECT_EQ(render(folder.path(), "{}").exit_status, 1);
+  EXPECT_EQ(render(folder.path(), R"({"tools": [1]})").out, "T");
+}
+
 TEST(Render, TakesTheClockFromItsOption) {
   const testing::TempDir folder;
   testing::write_file(folder / "t.jinja", "{{ strftime_now('%A %d %B %Y %H:%M') }}");

@@ -22,8 +22,9 @@ struct FilterEntry {
   std::string_view name;
   FilterFunction function;
 };
-/// The two tables of filters: on single values, and on sequences.
+/// The three tables of filters: on single values, on sequences, and those that lay text out.
 std::span<const FilterEntry> value_filters();
 std::span<const FilterEntry> sequence_filters();
+std::span<const FilterEntry> layout_filters();
 
 }  // namespace millrace::text::jinja

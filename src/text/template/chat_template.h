@@ -2,9 +2,9 @@
 // lstrip_blocks, loop controls, tojson without HTML escaping, raise_exception, strftime_now, {% generation
 // %}), interpreted with limits.
 //
-// Not run, and refused when the template is parsed: include, import, extends, lipsum(), autoescape on, and
-// the filters pprint, random, striptags, urlize and wordwrap. Integers have 64 bits; going beyond is an
-// error.
+// Not run, and refused when the template is parsed: include, import, extends, lipsum(), autoescape on, self,
+// the filters random (another text each time) and urlize, and the methods encode, translate and maketrans.
+// Integers have 64 bits; going beyond is an error.
 #pragma once
 
 #include <chrono>

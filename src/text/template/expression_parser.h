@@ -289,6 +289,7 @@ class ExpressionParser {
         names_read_.insert(name);
         if (name == "lipsum" && is_operator("("))
           unsupported_error(line, "lipsum() gives random text and cannot be run here");
+        if (name == "self") unsupported_error(line, "'self', the template's own blocks, cannot be used here");
         auto e = make(ExprKind::kName, line);
         e->name = name;
         return e;
@@ -457,6 +458,10 @@ class ExpressionParser {
   }
 
   ExprPtr call(ExprPtr node) {
+    const bool is_method = node->kind == ExprKind::kAttribute;
+    for (const std::string_view refused : {"encode", "translate", "maketrans"})
+      if (is_method && node->name == refused)
+        unsupported_error(current().line, fmt::format("the method '{}' cannot be run here", refused));
     auto e = make(ExprKind::kCall, current().line, std::move(node));
     call_arguments(e->call);
     return e;
@@ -472,7 +477,10 @@ class ExpressionParser {
     auto e = make(ExprKind::kFilter, current().line, std::move(node));
     e->name = dotted_name("a filter's name");
     if (is_operator("(")) call_arguments(e->call);
-    if (e->name == "random") unsupported_error(e->line, "the filter 'random' cannot be run here");
+    // Jinja2 has these two, so it would get by where an unknown filter is let pass below.
+    if (e->name == "random")
+      unsupported_error(e->line, "the filter 'random' gives another text each time, so it is not run here");
+    if (e->name == "urlize") unsupported_error(e->line, "the filter 'urlize' cannot be run here");
     e->filter = find_filter(e->name);
     if (e->filter == nullptr) note_unknown(e->line, fmt::format("unknown filter '{}'", e->name));
     return e;

@@ -499,7 +499,7 @@ constexpr FilterEntry kFilters[] = {
 std::span<const FilterEntry> value_filters() { return kFilters; }
 
 FilterFunction find_filter(std::string_view name) {
-  for (const auto table : {value_filters(), sequence_filters()})
+  for (const auto table : {value_filters(), sequence_filters(), layout_filters()})
     for (const FilterEntry& entry : table)
       if (entry.name == name) return entry.function;
   return nullptr;

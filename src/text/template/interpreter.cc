@@ -279,9 +279,8 @@ void Interpreter::run_loop(const Stmt& statement, const Value& iterable, std::sh
     };
   }
   const Value shared = Value::object(Kind::kLoop, loop);
-  bool any = false;
+  bool ended = false;  // an iteration reached its end: as in Jinja2, break and continue do not count
   while (loop->advance()) {
-    any = true;
     charge(1);
     auto scope = std::make_shared<Scope>(outer);
     scope->variables.emplace_back("loop", shared);
@@ -295,11 +294,13 @@ void Interpreter::run_loop(const Stmt& statement, const Value& iterable, std::sh
     assign(*statement.target, loop->current);
     flow = run(statement.body);
     if (flow == Flow::kBreak) break;
+    ended = ended || flow == Flow::kNext;
   }
   // Whatever still holds the loop (a namespace, a kept scope) must not hold scopes in a circle.
   loop->filter = nullptr;
   loop->exhausted = true;
-  if (!any && !statement.otherwise.empty()) run_in_scope(statement.otherwise, std::make_shared<Scope>(outer));
+  if (!ended && !statement.otherwise.empty())
+    run_in_scope(statement.otherwise, std::make_shared<Scope>(outer));
 }
 
 Interpreter::Flow Interpreter::run_with(const Stmt& statement) {
@@ -320,7 +321,7 @@ void Interpreter::run_call(const Stmt& statement) {
   const Expr& call_expr = *statement.exprs[0];
   const Value callable = evaluate(*call_expr.children[0]);
   Arguments arguments = evaluate_arguments(call_expr.call);
-  arguments.keyword.emplace_back("caller", make_macro(statement, "caller"));
+  arguments.keyword.emplace_back("caller", make_macro(statement, ""));
   line_ = statement.line;
   write(str(call(callable, arguments)));
 }

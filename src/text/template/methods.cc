@@ -484,6 +484,7 @@ Value global_range(Runtime& rt, const Arguments& arguments) {
     range->start = stop;
     stop = bound.integer(1, 0);
   }
+  range->stop = stop;
   range->step = bound.integer(2, 1);
   if (range->step == 0) run_error("range() arg 3 must not be zero");
   const __int128 span = static_cast<__int128>(stop) - range->start;

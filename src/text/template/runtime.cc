@@ -366,9 +366,8 @@ void Runtime::append_repr(std::string& out, const Value& value, int depth) {
     }
     case Kind::kRange: {
       const auto& range = value.as<RangeObject>();
-      const int64_t stop = range.start + range.count * range.step;
-      out += range.step == 1 ? fmt::format("range({}, {})", range.start, stop)
-                             : fmt::format("range({}, {}, {})", range.start, stop, range.step);
+      out += range.step == 1 ? fmt::format("range({}, {})", range.start, range.stop)
+                             : fmt::format("range({}, {}, {})", range.start, range.stop, range.step);
       return;
     }
     case Kind::kDictView: {
@@ -396,7 +395,8 @@ void Runtime::append_repr(std::string& out, const Value& value, int depth) {
       return;
     }
     case Kind::kMacro:
-      out += fmt::format("<Macro {}>", quoted(macro_name(value)));
+      out += macro_name(value).empty() ? "<Macro anonymous>"
+                                       : fmt::format("<Macro {}>", quoted(macro_name(value)));
       return;
     case Kind::kLoop:
       out += fmt::format("<LoopContext {}/{}>", loop_attribute(value, "index").as_int(), length(value));
@@ -558,11 +558,11 @@ Value Runtime::own_attribute(const Value& object, const std::string& name) {
       const auto& range = object.as<RangeObject>();
       if (name == "start") return Value::integer(range.start);
       if (name == "step") return Value::integer(range.step);
-      if (name == "stop") return Value::integer(range.start + range.count * range.step);
+      if (name == "stop") return Value::integer(range.stop);
       break;
     }
     case Kind::kMacro:
-      if (name == "name") return string(macro_name(object));
+      if (name == "name") return macro_name(object).empty() ? Value::none() : string(macro_name(object));
       break;
     case Kind::kCycler: {
       const auto& cycler = object.as<CyclerObject>();
@@ -719,7 +719,22 @@ Value Runtime::slice(const Value& object, const Value& start, const Value& stop,
       out += characters[static_cast<size_t>(range.start + i * range.step)];
     return string(std::move(out));
   }
-  if (object.is_sequence() || object.is(Kind::kRange)) {
+  if (object.is(Kind::kRange)) {
+    const auto& from = object.as<RangeObject>();
+    const SliceRange taken = slice_range(start, stop, step, from.count);
+    const auto place = [&](__int128 base, int64_t times) {
+      const __int128 at = base + static_cast<__int128>(times) * from.step;
+      if (at != static_cast<int64_t>(at)) limit_error("an integer goes beyond 64 bits");
+      return static_cast<int64_t>(at);
+    };
+    auto range = make<RangeObject>();
+    range->start = place(from.start, taken.start);
+    range->stop = place(from.start, taken.stop);
+    range->step = place(0, taken.step);
+    range->count = taken.count();
+    return Value::object(Kind::kRange, std::move(range));
+  }
+  if (object.is_sequence()) {
     Values items;
     const SliceRange range = slice_range(start, stop, step, Iterator(*this, object).known_length());
     charge(1 + static_cast<size_t>(range.count()) / 8);

@@ -83,16 +83,18 @@ bool test_lower(Runtime& rt, const Value& v, Arguments& a) { return by_method(rt
 bool test_upper(Runtime& rt, const Value& v, Arguments& a) { return by_method(rt, v, a, "isupper"); }
 
 /// Filters and tests that Jinja2 knows though they cannot be run here.
-constexpr std::string_view kRefusedFilters[] = {"pprint", "random", "striptags", "urlize", "wordwrap"};
+constexpr std::string_view kRefusedFilters[] = {"random", "urlize"};
 
 bool test_filter(Runtime&, const Value& v, Arguments& a) {
   no_arguments("filter", a);
+  hash(v);  // an error for lists and dicts
   if (!v.is_string()) return false;
   return find_filter(v.text()) != nullptr || std::find(std::begin(kRefusedFilters), std::end(kRefusedFilters),
                                                        v.text()) != std::end(kRefusedFilters);
 }
 bool test_test(Runtime&, const Value& v, Arguments& a) {
   no_arguments("test", a);
+  hash(v);  // an error for lists and dicts
   return v.is_string() && find_test(v.text()) != nullptr;
 }
 

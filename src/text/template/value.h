@@ -188,7 +188,7 @@ struct DictObject : Object {
 };
 
 struct RangeObject : Object {
-  int64_t start = 0, step = 1, count = 0;
+  int64_t start = 0, stop = 0, step = 1, count = 0;
 };
 
 struct GeneratorObject : Object {
