@@ -104,7 +104,10 @@ void AddedTokenMatcher::split(std::string_view text, bool parse_special, std::ve
     size_t right = behind;
     out.push_back({text.substr(at, right - at), token->id});
     if (token->strip_right) right = skip_space_right(text, right);
-    begin = at = right;
+    // As in the published implementation, a token inside the space that this one took is found all the same,
+    // and what is behind it is text again.
+    begin = right;
+    at = behind;
   }
   if (begin < text.size()) out.push_back({text.substr(begin), -1});
 }

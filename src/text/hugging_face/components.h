@@ -63,10 +63,15 @@ class TokenModel {
 };
 std::unique_ptr<TokenModel> make_token_model(const JsonNode& node);
 
+/// What a post-processor takes and gives: the ids of one text, later those of what was put around it too.
+using IdParts = std::vector<std::vector<TokenId>>;
+
 class PostProcessor {
  public:
   virtual ~PostProcessor() = default;
-  virtual void apply(std::vector<TokenId>& ids) const = 0;
+  virtual void apply(IdParts& parts) const = 0;
+  /// How many parts it makes of `count`.
+  virtual size_t parts_from(size_t count) const { return count; }
 };
 std::unique_ptr<PostProcessor> make_post_processor(const JsonNode& node, int depth = 0);
 

@@ -59,8 +59,24 @@ class ByteLevel final : public TokenDecoder {
   }
 };
 
+/// Bytes that follow each other become one token, for the decoders behind.
 class ByteFallback final : public PerToken {
  public:
+  void apply(std::vector<std::string>& tokens) const override {
+    std::vector<std::string> out;
+    bool open = false;
+    for (std::string& token : tokens) {
+      const size_t size = token.size();
+      rewrite(token);
+      const bool byte = size == 6 && token.size() == 1;
+      if (byte && open)
+        out.back() += token;
+      else
+        out.push_back(std::move(token));
+      open = byte;
+    }
+    tokens.swap(out);
+  }
   void rewrite(std::string& token) const override {
     const auto digit = [](char c) {
       return c >= '0' && c <= '9'   ? c - '0'

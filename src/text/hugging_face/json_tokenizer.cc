@@ -77,6 +77,7 @@ class JsonTokenizer final : public Tokenizer {
   std::optional<TokenId> setting_id(const JsonNode& root, const std::string& token) const;
   void encode_text(std::string_view text, bool at_start, Scratch& scratch, std::vector<TokenId>& out) const;
   void encode_word(std::string_view word, Scratch& scratch, std::vector<TokenId>& out) const;
+  void post_process(std::vector<TokenId>& ids) const;
   void add_frame(std::vector<TokenId>& ids) const;
 
   std::unique_ptr<Normalizer> normalizer_;
@@ -171,7 +172,7 @@ void JsonTokenizer::apply_settings(const JsonNode& root, const TokenizerSettings
   bos_ = setting_id(root, settings.bos);
   eos_ = setting_id(root, settings.eos);
   std::vector<TokenId> frame;
-  if (post_) post_->apply(frame);
+  post_process(frame);
   const auto framed = [&](const std::optional<TokenId>& id) {
     return id && std::find(frame.begin(), frame.end(), *id) != frame.end();
   };
@@ -243,8 +244,17 @@ void JsonTokenizer::encode_word(std::string_view word, Scratch& scratch, std::ve
   scratch.cache.put(word, out.data() + before, out.size() - before);
 }
 
+void JsonTokenizer::post_process(std::vector<TokenId>& ids) const {
+  if (!post_) return;
+  IdParts parts;
+  parts.push_back(std::move(ids));
+  post_->apply(parts);
+  ids = std::move(parts[0]);
+  for (size_t i = 1; i < parts.size(); ++i) ids.insert(ids.end(), parts[i].begin(), parts[i].end());
+}
+
 void JsonTokenizer::add_frame(std::vector<TokenId>& ids) const {
-  if (post_) post_->apply(ids);
+  post_process(ids);
   if (prepend_bos_) ids.insert(ids.begin(), *bos_);
   if (append_eos_) ids.push_back(*eos_);
 }
