@@ -1,7 +1,7 @@
 // Recurrences of state-space and linear-attention layers, over the tokens of one sequence. Token by token, so
-// that a result does not depend on how a prompt was cut; the state stays in cache between tokens. In single
-// precision the chunked forms of these recurrences need no fewer multiplications on a CPU: their gain is
-// matrix units.
+// that a result does not depend on how a prompt was cut; the state stays in the first-level cache between
+// tokens. Where one decay holds for a whole head it is not multiplied into the state but carried beside it as
+// a factor, so a token takes as many multiplications as in the chunked forms of these recurrences.
 #pragma once
 
 #include <cstdint>
@@ -22,26 +22,28 @@ struct SelectiveScan {
   int64_t y_stride;
 };
 
-/// Mamba-2 (Dao and Gu 2024), one head of one sequence:
-///   h[p][n] = decay h[p][n] + dt x[p] b[n];  y[p] = sum over n of h[p][n] c[n] + d x[p]
+/// Mamba-2 (Dao and Gu 2024), one head of one sequence. The state h is factor times what is stored:
+///   state *= rescale (where it is not 1);  state[n][p] += b[n] step x[p];
+///   y[p] = factor sum over n of state[n][p] c[n] + d x[p]
 struct HeadScan {
   int64_t tokens, head_dim, state_size;
-  float* state;             ///< [head_dim][state_size]
-  const float *decay, *dt;  ///< [tokens]
-  const float *x, *b, *c;   ///< [tokens][head_dim], [tokens][state_size], the same
+  float* state;                          ///< [state_size][head_dim]
+  const float *rescale, *step, *factor;  ///< [tokens]; step is dt / factor
+  const float *x, *b, *c;                ///< [tokens][head_dim], [tokens][state_size], the same
   int64_t x_stride, b_stride, c_stride;
   float d;
   float* y;  ///< [tokens][head_dim]; may be x
   int64_t y_stride;
 };
 
-/// Gated delta rule (Yang et al. 2024), one head of one sequence:
-///   S = decay S;  S += k (beta (v - S^T k))^T;  y = S^T q
+/// Gated delta rule (Yang et al. 2024), one head of one sequence. S is factor times the stored state:
+///   state *= rescale (where it is not 1);  e = beta (v - S^T k);  y = S^T q + (k . q) e;  S += k e^T
 struct DeltaScan {
   int64_t tokens, key_dim, value_dim;
-  float* state;                           ///< [key_dim][value_dim]
-  const float *decay, *beta, *key_query;  ///< [tokens]; key_query is k . q
-  const float *q, *k, *v;                 ///< [tokens][key_dim], the same, [tokens][value_dim]
+  float* state;  ///< [key_dim][value_dim]
+  const float *rescale, *factor, *inverse, *beta,
+      *key_query;          ///< [tokens]; inverse is 1 / factor, key_query k . q
+  const float *q, *k, *v;  ///< [tokens][key_dim], the same, [tokens][value_dim]
   int64_t q_stride, k_stride, v_stride;
   float* y;  ///< [tokens][value_dim]; may be v
   int64_t y_stride;

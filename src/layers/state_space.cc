@@ -67,8 +67,7 @@ void Mamba::forward(const Step& step, int layer, ops::MatmulInput& x, float* y,
 
 CacheSpec Mamba2::cache_spec() const {
   const int32_t channels = shape.heads * shape.head_dim + 2 * shape.groups * shape.state_size;
-  return recurrent(ops::conv_state_floats(channels, kernel) +
-                   int64_t{shape.heads} * shape.head_dim * shape.state_size);
+  return recurrent(ops::conv_state_floats(channels, kernel) + ops::head_scan_floats(shape));
 }
 
 void Mamba2::forward(const Step& step, int layer, ops::MatmulInput& x, float* y,
@@ -101,8 +100,7 @@ void Mamba2::forward(const Step& step, int layer, ops::MatmulInput& x, float* y,
 
 CacheSpec GatedDeltaNet::cache_spec() const {
   const int32_t channels = 2 * shape.key_heads * shape.key_dim + shape.value_heads * shape.value_dim;
-  return recurrent(ops::conv_state_floats(channels, kernel) +
-                   int64_t{shape.value_heads} * shape.key_dim * shape.value_dim);
+  return recurrent(ops::conv_state_floats(channels, kernel) + ops::delta_rule_floats(shape));
 }
 
 void GatedDeltaNet::forward(const Step& step, int layer, ops::MatmulInput& x, float* y,

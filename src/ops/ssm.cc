@@ -39,6 +39,25 @@ void over_rows(const Context& context, int64_t rows, int64_t n, Body&& body) {
                             [&](int64_t begin, int64_t end, int) { body(begin, end); });
 }
 
+/// Smallest factor that is carried beside a state before it is multiplied in.
+constexpr float kSmallestFactor = 1.0f / 65536;
+
+/// Decays of tokens to what the kernels want: the state stands for `factor` times what is stored, so that a
+/// decay of the whole state is one multiplication; where the factor becomes small the stored state is
+/// multiplied by `rescale`, which is 1 elsewhere. `carried` lies with the state (0 at its beginning), so that
+/// a prompt gives the same bits however it is cut. rescale may be decay.
+void carry_decays(const float* decay, int32_t tokens, float& carried, float* rescale, float* factor) {
+  float now = carried == 0.0f ? 1.0f : carried;
+  for (int32_t t = 0; t < tokens; ++t) {
+    now *= decay[t];
+    const bool small = now < kSmallestFactor;
+    rescale[t] = small ? now : 1.0f;
+    if (small) now = 1.0f;
+    factor[t] = now;
+  }
+  carried = now;
+}
+
 struct ConvArguments {
   const float* x;
   int64_t x_stride;
@@ -147,27 +166,31 @@ void head_scan(const Context& context, std::span<const StateSequence> sequences,
   const ProfileScope profile(
       context, "head scan",
       8.0 * values + 8.0 * static_cast<double>(sequences.size() * shape.heads * head_state),
-      5.0 * values * shape.state_size);
+      4.0 * values * shape.state_size);
   int32_t longest = 0;
   for (const StateSequence& s : sequences) longest = std::max(longest, s.length);
   const Arena::Mark mark = context.arena.mark();
-  auto* scratch = context.arena.allocate<float>(int64_t{2} * longest * context.pool.num_threads());
+  auto* scratch = context.arena.allocate<float>(int64_t{3} * longest * context.pool.num_threads());
   over_sequences(context, sequences, shape.heads, [&](const StateSequence& s, int64_t head, int thread) {
     const int64_t row = s.row_begin, group = head / (shape.heads / shape.groups);
-    float* decay = scratch + int64_t{2} * longest * thread;
-    float* dt = decay + longest;
+    float* rescale = scratch + int64_t{3} * longest * thread;
+    float* factor = rescale + longest;
+    float* dt = factor + longest;
     for (int32_t t = 0; t < s.length; ++t) {
       dt[t] = input.dt[(row + t) * input.dt_stride + head];
-      decay[t] = dt[t] * input.a[head];
+      rescale[t] = dt[t] * input.a[head];
     }
-    context.kernels.exp_sum(decay, decay, 0.0f, s.length);
+    context.kernels.exp_sum(rescale, rescale, 0.0f, s.length);
+    carry_decays(rescale, s.length, s.state[shape.heads * head_state + head], rescale, factor);
+    for (int32_t t = 0; t < s.length; ++t) dt[t] /= factor[t];
     kernels::HeadScan scan{};
     scan.tokens = s.length;
     scan.head_dim = shape.head_dim;
     scan.state_size = shape.state_size;
     scan.state = s.state + head * head_state;
-    scan.decay = decay;
-    scan.dt = dt;
+    scan.rescale = rescale;
+    scan.step = dt;
+    scan.factor = factor;
     scan.x = input.x + row * input.x_stride + head * shape.head_dim;
     scan.b = input.b + row * input.b_stride + group * shape.state_size;
     scan.c = input.c + row * input.c_stride + group * shape.state_size;
@@ -190,7 +213,7 @@ void gated_delta_rule(const Context& context, std::span<const StateSequence> seq
   const double rows = rows_of(sequences);
   const ProfileScope profile(context, "delta rule",
                              8.0 * static_cast<double>(sequences.size() * shape.value_heads * head_state),
-                             8.0 * rows * static_cast<double>(shape.value_heads * head_state));
+                             6.0 * rows * static_cast<double>(shape.value_heads * head_state));
   // Unit queries and keys of all rows, and their products, made once for all value heads that read them.
   int64_t num_rows = 0;
   for (const StateSequence& s : sequences) num_rows = std::max(num_rows, int64_t{s.row_begin} + s.length);
@@ -218,36 +241,42 @@ void gated_delta_rule(const Context& context, std::span<const StateSequence> seq
   });
   int32_t longest = 0;
   for (const StateSequence& s : sequences) longest = std::max(longest, s.length);
-  auto* scratch = context.arena.allocate<float>(int64_t{3} * longest * context.pool.num_threads());
-  over_sequences(context, sequences, shape.value_heads,
-                 [&](const StateSequence& s, int64_t head, int thread) {
-                   const int64_t row = s.row_begin, key_head = head / (shape.value_heads / shape.key_heads);
-                   float* decay = scratch + int64_t{3} * longest * thread;
-                   float* beta = decay + longest;
-                   float* products = beta + longest;
-                   for (int32_t t = 0; t < s.length; ++t) {
-                     decay[t] = input.log_decay[(row + t) * input.decay_stride + head];
-                     beta[t] = input.beta[(row + t) * input.beta_stride + head];
-                     products[t] = key_query[(row + t) * shape.key_heads + key_head];
-                   }
-                   kernels.exp_sum(decay, decay, 0.0f, s.length);
-                   kernels::DeltaScan scan{};
-                   scan.tokens = s.length;
-                   scan.key_dim = shape.key_dim;
-                   scan.value_dim = shape.value_dim;
-                   scan.state = s.state + head * head_state;
-                   scan.decay = decay;
-                   scan.beta = beta;
-                   scan.key_query = products;
-                   scan.q = q + row * width + key_head * shape.key_dim;
-                   scan.k = k + row * width + key_head * shape.key_dim;
-                   scan.v = input.v + row * input.v_stride + head * shape.value_dim;
-                   scan.q_stride = scan.k_stride = width;
-                   scan.v_stride = input.v_stride;
-                   scan.y = y + row * y_stride + head * shape.value_dim;
-                   scan.y_stride = y_stride;
-                   kernels.scan.delta(scan);
-                 });
+  auto* scratch = context.arena.allocate<float>(int64_t{5} * longest * context.pool.num_threads());
+  over_sequences(
+      context, sequences, shape.value_heads, [&](const StateSequence& s, int64_t head, int thread) {
+        const int64_t row = s.row_begin, key_head = head / (shape.value_heads / shape.key_heads);
+        float* rescale = scratch + int64_t{5} * longest * thread;
+        float* factor = rescale + longest;
+        float* inverse = factor + longest;
+        float* beta = inverse + longest;
+        float* products = beta + longest;
+        for (int32_t t = 0; t < s.length; ++t) {
+          rescale[t] = input.log_decay[(row + t) * input.decay_stride + head];
+          beta[t] = input.beta[(row + t) * input.beta_stride + head];
+          products[t] = key_query[(row + t) * shape.key_heads + key_head];
+        }
+        kernels.exp_sum(rescale, rescale, 0.0f, s.length);
+        carry_decays(rescale, s.length, s.state[shape.value_heads * head_state + head], rescale, factor);
+        for (int32_t t = 0; t < s.length; ++t) inverse[t] = 1.0f / factor[t];
+        kernels::DeltaScan scan{};
+        scan.tokens = s.length;
+        scan.key_dim = shape.key_dim;
+        scan.value_dim = shape.value_dim;
+        scan.state = s.state + head * head_state;
+        scan.rescale = rescale;
+        scan.factor = factor;
+        scan.inverse = inverse;
+        scan.beta = beta;
+        scan.key_query = products;
+        scan.q = q + row * width + key_head * shape.key_dim;
+        scan.k = k + row * width + key_head * shape.key_dim;
+        scan.v = input.v + row * input.v_stride + head * shape.value_dim;
+        scan.q_stride = scan.k_stride = width;
+        scan.v_stride = input.v_stride;
+        scan.y = y + row * y_stride + head * shape.value_dim;
+        scan.y_stride = y_stride;
+        kernels.scan.delta(scan);
+      });
   context.arena.release(mark);
 }
 

@@ -48,10 +48,14 @@ void selective_scan(const Context& context, std::span<const StateSequence> seque
 ///   h[p, n] = exp(dt[t] a) h[p, n] + dt[t] x[t, p] b[t, n];  y[t, p] = sum over n of h[p, n] c[t, n] + d
 ///   x[t, p]
 /// x [rows, heads, head_dim]; dt [rows, heads] after softplus and clamping; a (negative), d [heads]; d may be
-/// null. State [heads, head_dim, state_size]. y may be x.
+/// null. State head_scan_floats. y may be x.
 struct HeadScanShape {
   int32_t heads, head_dim, state_size, groups;
 };
+/// [heads, state_size, head_dim], then for each head the decay that has not been multiplied in yet.
+inline int64_t head_scan_floats(const HeadScanShape& s) {
+  return int64_t{s.heads} * (int64_t{s.head_dim} * s.state_size + 1);
+}
 struct HeadScanInput {
   const float *x, *dt, *b, *c;
   int64_t x_stride, dt_stride, b_stride, c_stride;
@@ -63,11 +67,15 @@ void head_scan(const Context& context, std::span<const StateSequence> sequences,
 /// Gated DeltaNet: S = exp(decay[t]) S;  S += k (beta (v - S^T k))^T;  y = S^T q, for each value head; value
 /// head h reads key head h / (value_heads / key_heads). q and k [rows, key_heads, key_dim], v [rows,
 /// value_heads, value_dim]; log_decay, beta [rows, value_heads]. q and k are made unit vectors first when
-/// l2_epsilon > 0 (x / sqrt(sum x^2 + l2_epsilon)), then q times `scale`. State [value_heads, key_dim,
-/// value_dim]. y may be v.
+/// l2_epsilon > 0 (x / sqrt(sum x^2 + l2_epsilon)), then q times `scale`. State delta_rule_floats.
+/// y may be v.
 struct DeltaRuleShape {
   int32_t key_heads, value_heads, key_dim, value_dim;
 };
+/// [value_heads, key_dim, value_dim], then for each head the decay that has not been multiplied in yet.
+inline int64_t delta_rule_floats(const DeltaRuleShape& s) {
+  return int64_t{s.value_heads} * (int64_t{s.key_dim} * s.value_dim + 1);
+}
 struct DeltaRuleInput {
   const float *q, *k, *v, *log_decay, *beta;
   int64_t q_stride, k_stride, v_stride, decay_stride, beta_stride;

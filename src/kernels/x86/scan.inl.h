@@ -54,44 +54,69 @@ void selective_scan_kernel(const SelectiveScan& s) {
   }
 }
 
-/// Lanes are the state's second index; R rows of the state share the loads of b and c.
-template <int R>
-inline void head_scan_rows(const HeadScan& s, int64_t p) {
+/// One token of V vectors of the head's channels. The state's rows lie `stride` apart; kRescaled: they are
+/// multiplied by `rescale` first. Arguments are copies: a store of floats could change what a pointer leads
+/// to.
+template <int V, bool kRescaled>
+inline void head_scan_token(float* state, int64_t stride, int64_t size, int64_t last_lanes, const float* b,
+                            const float* c, F rescale, const F* in, F* y) {
+  const auto lanes = [last_lanes](int v) { return v == V - 1 ? last_lanes : int64_t{kLanes}; };
+  // Even and odd rows apart: more sums in flight than one multiply-add takes cycles.
+  F odd[V];
+  for (int v = 0; v < V; ++v) y[v] = odd[v] = set(0.0f);
+  const auto advance = [&](int64_t n, float* row, F* sum) {
+    const F bn = set(b[n]), cn = set(c[n]);
+    for (int v = 0; v < V; ++v) {
+      F h = load_lanes(row + v * kLanes, lanes(v));
+      if constexpr (kRescaled) h = mul(rescale, h);
+      h = fma(bn, in[v], h);
+      store_lanes(row + v * kLanes, h, lanes(v));
+      sum[v] = fma(h, cn, sum[v]);
+    }
+  };
+  int64_t n = 0;
+  for (; n + 2 <= size; n += 2, state += 2 * stride) {
+    advance(n, state, y);
+    advance(n + 1, state + stride, odd);
+  }
+  if (n < size) advance(n, state, y);
+  for (int v = 0; v < V; ++v) y[v] = add(y[v], odd[v]);
+}
+
+/// Lanes are channels of the head, V vectors of them from `p` on over all tokens.
+template <int V>
+inline void head_scan_columns(const HeadScan& s, int64_t p, int64_t last_lanes) {
+  const auto lanes = [last_lanes](int v) { return v == V - 1 ? last_lanes : int64_t{kLanes}; };
   for (int64_t t = 0; t < s.tokens; ++t) {
-    const float *b = s.b + t * s.b_stride, *c = s.c + t * s.c_stride;
-    const F decay = set(s.decay[t]);
-    F dt_x[R], y[R];
-    for (int r = 0; r < R; ++r) {
-      dt_x[r] = set(s.dt[t] * s.x[t * s.x_stride + p + r]);
-      y[r] = set(0.0f);
-    }
-    for (int64_t n = 0; n < s.state_size; n += kLanes) {
-      const int64_t lanes = lanes_left(s.state_size, n);
-      const F bn = load_lanes(b + n, lanes), cn = load_lanes(c + n, lanes);
-      for (int r = 0; r < R; ++r) {
-        float* state = s.state + (p + r) * s.state_size + n;
-        const F h = fma(decay, load_lanes(state, lanes), mul(dt_x[r], bn));
-        store_lanes(state, h, lanes);
-        y[r] = fma(h, cn, y[r]);
-      }
-    }
-    for (int r = 0; r < R; ++r) s.y[t * s.y_stride + p + r] = total(y[r]) + s.d * s.x[t * s.x_stride + p + r];
+    const float *b = s.b + t * s.b_stride, *c = s.c + t * s.c_stride, *x = s.x + t * s.x_stride + p;
+    F in[V], y[V];
+    for (int v = 0; v < V; ++v) in[v] = mul(set(s.step[t]), load_lanes(x + v * kLanes, lanes(v)));
+    const float rescale = s.rescale[t];
+    if (rescale == 1.0f)
+      head_scan_token<V, false>(s.state + p, s.head_dim, s.state_size, last_lanes, b, c, set(1.0f), in, y);
+    else
+      head_scan_token<V, true>(s.state + p, s.head_dim, s.state_size, last_lanes, b, c, set(rescale), in, y);
+    const F factor = set(s.factor[t]), d = set(s.d);
+    for (int v = 0; v < V; ++v)
+      store_lanes(s.y + t * s.y_stride + p + v * kLanes,
+                  fma(factor, y[v], mul(d, load_lanes(x + v * kLanes, lanes(v)))), lanes(v));
   }
 }
 
 void head_scan_kernel(const HeadScan& s) {
+  constexpr int V = 4;  // as the registers allow
   int64_t p = 0;
-  constexpr int R = kLanes == 16 ? 8 : 4;  // as the registers allow
-  for (; p + R <= s.head_dim; p += R) head_scan_rows<R>(s, p);
-  for (; p < s.head_dim; ++p) head_scan_rows<1>(s, p);
+  for (; p + V * kLanes <= s.head_dim; p += V * kLanes) head_scan_columns<V>(s, p, kLanes);
+  for (; p < s.head_dim; p += kLanes) head_scan_columns<1>(s, p, lanes_left(s.head_dim, p));
 }
 
-/// Lanes are the state's second index. One pass over the decayed state gives both S^T k and S^T q, a second
-/// adds the correction; what the correction adds to the output is (k . q) times it.
+/// Lanes are the state's second index. One pass over the state gives both S^T k and S^T q, a second adds the
+/// correction; what the correction adds to the output is (k . q) times it.
 template <int V>
 inline void delta_scan_vectors(const DeltaScan& s, int64_t d, int64_t last_lanes, float* state,
                                int64_t stride) {
   const auto lanes = [last_lanes](int v) { return v == V - 1 ? last_lanes : int64_t{kLanes}; };
+  const int64_t keys = s.key_dim;
   for (int64_t t = 0; t < s.tokens; ++t) {
     const float *q = s.q + t * s.q_stride, *k = s.k + t * s.k_stride;
     // Even and odd keys apart: more sums in flight than one multiply-add takes cycles.
@@ -106,25 +131,35 @@ inline void delta_scan_vectors(const DeltaScan& s, int64_t d, int64_t last_lanes
       }
     };
     int64_t pair = 0;
-    for (; pair + 2 <= s.key_dim; pair += 2) {
+    for (; pair + 2 <= keys; pair += 2) {
       read(pair, recalled[0], asked[0]);
       read(pair + 1, recalled[1], asked[1]);
     }
-    if (pair < s.key_dim) read(pair, recalled[0], asked[0]);
-    const F decay = set(s.decay[t]), beta = set(s.beta[t]), key_query = set(s.key_query[t]);
+    if (pair < keys) read(pair, recalled[0], asked[0]);
+    // What was read has not been multiplied by `rescale` yet.
+    const float rescale = s.rescale[t];
+    const F factor = set(rescale == 1.0f ? s.factor[t] : rescale), beta = set(s.beta[t]),
+            key_query = set(s.key_query[t]);
     for (int v = 0; v < V; ++v) {
       const F value = load_lanes(s.v + t * s.v_stride + d + v * kLanes, lanes(v));
-      correction[v] = mul(beta, fnma(decay, add(recalled[0][v], recalled[1][v]), value));
+      correction[v] = mul(beta, fnma(factor, add(recalled[0][v], recalled[1][v]), value));
       store_lanes(s.y + t * s.y_stride + d + v * kLanes,
-                  fma(correction[v], key_query, mul(decay, add(asked[0][v], asked[1][v]))), lanes(v));
+                  fma(correction[v], key_query, mul(factor, add(asked[0][v], asked[1][v]))), lanes(v));
+      correction[v] = mul(correction[v], set(s.inverse[t]));
     }
-    for (int64_t i = 0; i < s.key_dim; ++i) {
-      const F ki = set(k[i]);
-      for (int v = 0; v < V; ++v) {
-        float* row = state + i * stride + v * kLanes;
-        store_lanes(row, fma(ki, correction[v], mul(decay, load_lanes(row, lanes(v)))), lanes(v));
+    const auto update = [&](const auto& scaled) {
+      float* row = state;
+      for (int64_t i = 0; i < keys; ++i, row += stride) {
+        const F ki = set(k[i]);
+        for (int v = 0; v < V; ++v)
+          store_lanes(row + v * kLanes,
+                      fma(ki, correction[v], scaled(load_lanes(row + v * kLanes, lanes(v)))), lanes(v));
       }
-    }
+    };
+    if (rescale == 1.0f)
+      update([](F x) { return x; });
+    else
+      update([r = set(rescale)](F x) { return mul(r, x); });
   }
 }
 
