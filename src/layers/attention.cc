@@ -51,7 +51,6 @@ void Attention::forward(const Step& step, int layer, ops::MatmulInput& x, float*
   const int64_t stride = qkv.rows();
   float* projected = step.floats(rows * stride);
   qkv.forward(context, x, projected, stride);
-  if (c.clip_qkv > 0) clamp_rows(context, projected, rows, stride, stride, c.clip_qkv);
 
   float* q = projected;
   int64_t q_stride = stride;
@@ -81,6 +80,7 @@ void Attention::forward(const Step& step, int layer, ops::MatmulInput& x, float*
     if (k) norm_projection(context, key_norm, k, rows, stride, c.num_kv_heads, c.key_dim);
   };
   if (!c.norm_after_rope) normalise_all();
+  if (c.clip_qkv > 0) clamp_rows(context, projected, rows, stride, stride, c.clip_qkv);
   if (c.rope) {
     ops::apply_rope(context, *c.rope_table, c.rope->layout, q, rows, q_stride, c.num_heads, c.key_dim);
     if (k)

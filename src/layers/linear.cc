@@ -22,11 +22,20 @@ uint64_t Linear::bytes() const {
 void Linear::forward(const ops::Context& context, ops::MatmulInput& x, float* y, int64_t y_stride,
                      ops::Epilogue epilogue) const {
   int64_t row = 0;
+  const float* bias = bias_.empty() ? nullptr : bias_.data();
+  const Arena::Mark mark = context.arena.mark();
+  if (bias != nullptr && epilogue.scale != 1.0f) {
+    // The scale is one of the whole result (Granite's residual), the epilogue's one of the product alone.
+    auto* scaled = context.arena.allocate<float>(rows_);
+    for (int64_t i = 0; i < rows_; ++i) scaled[i] = epilogue.scale * bias[i];
+    bias = scaled;
+  }
   for (const auto& part : parts_) {
-    epilogue.bias = bias_.empty() ? nullptr : bias_.data() + row;
+    epilogue.bias = bias != nullptr ? bias + row : nullptr;
     ops::matmul(context, part, x, y + row, y_stride, epilogue);
     row += part.rows();
   }
+  context.arena.release(mark);
 }
 
 void Linear::add_forms(std::vector<ops::InputForm>& forms) const {

@@ -1,5 +1,7 @@
 #include "models/experts.h"
 
+#include <algorithm>
+
 namespace millrace::models {
 
 ExpertSpec read_experts(const Config& config, Key count, Key used, Key width) {
@@ -10,6 +12,16 @@ ExpertSpec read_experts(const Config& config, Key count, Key used, Key width) {
     config.refuse(used, fmt::format("is {}: expected at most the {} experts", spec.top_k, spec.num_experts));
   spec.width = config.integer(width, 1, 1 << 24);
   return spec;
+}
+
+std::vector<bool> sparse_layers(const Config& config, size_t num_layers) {
+  const std::vector<int64_t> dense = config.integers({nullptr, "mlp_only_layers"});
+  const int32_t step = config.find_integer({nullptr, "decoder_sparse_step"}, 1).value_or(1);
+  std::vector<bool> sparse;
+  for (size_t i = 0; i < num_layers; ++i)
+    sparse.push_back(static_cast<int64_t>(i + 1) % step == 0 &&
+                     std::find(dense.begin(), dense.end(), static_cast<int64_t>(i)) == dense.end());
+  return sparse;
 }
 
 std::unique_ptr<layers::Moe> make_moe(Weights& weights, const ExpertSpec& spec, int64_t hidden, int layer) {

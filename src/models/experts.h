@@ -23,6 +23,10 @@ struct ExpertSpec {
   bool selection_bias = false;  ///< "exp_probs_b"
 };
 
+/// The layers with experts as Qwen's configurations have it: every decoder_sparse_step-th, without those in
+/// mlp_only_layers.
+std::vector<bool> sparse_layers(const Config& config, size_t num_layers);
+
 /// num_experts and top_k from their usual keys, checked against each other.
 ExpertSpec read_experts(const Config& config, Key count, Key used, Key width);
 

@@ -1,5 +1,7 @@
 // GPT-2: learned positions, LayerNorm with biases, GELU (tanh form), matrices stored transposed by
 // transformers.
+#include <cmath>
+
 #include "models/decoder.h"
 
 namespace millrace::models {
@@ -25,7 +27,12 @@ std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOpt
   use_plain_blocks(spec, weights);
   spec.norm = ops::NormSpec::Kind::kLayer;
   spec.learned_positions = true;
-  for (BlockSpec& b : spec.blocks) {
+  const bool scaled = config.flag({nullptr, "scale_attn_weights"}, true);
+  const bool by_layer = config.flag({nullptr, "scale_attn_by_inverse_layer_idx"}, false);
+  for (size_t i = 0; i < spec.blocks.size(); ++i) {
+    BlockSpec& b = spec.blocks[i];
+    b.attention_scale = (scaled ? 1.0f / std::sqrt(static_cast<float>(b.key_dim)) : 1.0f) /
+                        (by_layer ? static_cast<float>(i + 1) : 1.0f);
     b.rope = -1;
     b.activation = read_activation(config, ops::Activation::kGeluTanh);
   }

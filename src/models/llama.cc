@@ -11,6 +11,9 @@ std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOpt
   Weights weights(checkpoint, llama_names(), options, pool);
   DecoderSpec spec = read_common(config, weights);
   // llama.cpp's converter reorders the rows of Q and K so that rotated pairs lie side by side.
+  for (const char* key : {"rope_parameters.partial_rotary_factor", "partial_rotary_factor"})
+    if (config.find_number({nullptr, key}).value_or(1) != 1)
+      config.refuse({nullptr, key}, "is not 1: a Llama rotates whole heads");
   const auto layout = config.gguf() ? ops::RopeLayout::kInterleaved : ops::RopeLayout::kHalf;
   spec.ropes = {read_rope(config, weights, spec.blocks[0].key_dim, layout)};
   const int32_t window = config.find_integer({"attention.sliding_window", "sliding_window"}).value_or(0);

@@ -28,7 +28,9 @@ std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOpt
   const float max_bias =
       config.find_number({"attention.max_alibi_bias", "attn_config.alibi_bias_max"}).value_or(8);
   const float clip = config.find_number({"attention.clamp_kqv", "attn_config.clip_qkv"}).value_or(0);
+  const float scale = config.find_number({nullptr, "attn_config.softmax_scale"}).value_or(0);
   for (BlockSpec& b : spec.blocks) {
+    b.attention_scale = scale;
     b.rope = -1;
     b.alibi = true;
     b.alibi_max_bias = max_bias;

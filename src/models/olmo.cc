@@ -27,7 +27,9 @@ std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOpt
     local.layout = layout;
     local.dim = head_dim;
     float base = config.find_number({"rope.freq_base", "rope_theta"}).value_or(0);
-    if (base == 0) base = config.find_number({nullptr, "rope_parameters.rope_theta"}).value_or(500000.0f);
+    for (const char* key : {"rope_parameters.sliding_attention.rope_theta", "rope_parameters.rope_theta"})
+      if (base == 0) base = config.find_number({nullptr, key}).value_or(0);
+    if (base == 0) base = 500000;
     local.frequencies = ops::rope_default(head_dim, base);
     spec.ropes.push_back(local);
   }

@@ -103,6 +103,7 @@ std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOpt
       config.integer({"expert_shared_feed_forward_length", "shared_expert_intermediate_size"});
   experts.shared_gate = true;
   const std::vector<std::string> types = config.texts({nullptr, "layer_types"});
+  const std::vector<bool> sparse = sparse_layers(config, spec.blocks.size());
   const int64_t hidden = spec.hidden_size;
   const float epsilon = spec.norm_epsilon;
   const int32_t interval =
@@ -119,7 +120,7 @@ std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOpt
       b.gated_attention = true;
       b.qk_norm = BlockSpec::QkNorm::kPerHead;
     }
-    b.make_ffn = [=](Weights& w, int layer) { return make_moe(w, experts, hidden, layer); };
+    if (sparse[i]) b.make_ffn = [=](Weights& w, int layer) { return make_moe(w, experts, hidden, layer); };
   }
   return make_decoder(config, weights, std::move(spec));
 }

@@ -37,8 +37,7 @@ std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOpt
         config.integer({"expert_shared_feed_forward_length", "shared_expert_intermediate_size"});
     experts.shared_gate = true;
   }
-  const std::vector<int64_t> dense = config.integers({nullptr, "mlp_only_layers"});
-  const int32_t sparse_step = config.find_integer({nullptr, "decoder_sparse_step"}, 1).value_or(1);
+  const std::vector<bool> sparse = sparse_layers(config, spec.blocks.size());
   const int64_t hidden = spec.hidden_size;
   for (size_t i = 0; i < spec.blocks.size(); ++i) {
     BlockSpec& b = spec.blocks[i];
@@ -47,9 +46,7 @@ std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOpt
     else if (!second)
       b.qk_norm = BlockSpec::QkNorm::kPerHead;
     if (olmoe) b.clip_qkv = config.find_number({"attention.clamp_kqv", "clip_qkv"}).value_or(0);
-    const bool plain = std::find(dense.begin(), dense.end(), static_cast<int64_t>(i)) != dense.end() ||
-                       (static_cast<int32_t>(i) + 1) % sparse_step != 0;
-    if (!plain) b.make_ffn = [=](Weights& w, int layer) { return make_moe(w, experts, hidden, layer); };
+    if (sparse[i]) b.make_ffn = [=](Weights& w, int layer) { return make_moe(w, experts, hidden, layer); };
   }
   return make_decoder(config, weights, std::move(spec));
 }

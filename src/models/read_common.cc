@@ -54,6 +54,7 @@ DecoderSpec read_common(const Config& config, const Weights& weights) {
   const auto ffn = config.has(kFfn) ? per_layer(config, kFfn, num_layers, 0, 1 << 24)
                                     : std::vector<int32_t>(static_cast<size_t>(num_layers), 0);
   const int32_t key_dim = config.find_integer(kKeyDim, 1, 1 << 14).value_or(0);
+  const ops::Activation activation = read_activation(config, ops::Activation::kSilu);
   for (int32_t layer = 0; layer < num_layers; ++layer) {
     BlockSpec b;
     const auto i = static_cast<size_t>(layer);
@@ -68,6 +69,7 @@ DecoderSpec read_common(const Config& config, const Weights& weights) {
     b.key_dim = key_dim ? key_dim : spec.hidden_size / b.num_heads;
     b.value_dim = config.find_integer({"attention.value_length", nullptr}, 1, 1 << 14).value_or(b.key_dim);
     b.ffn_width = ffn[i];
+    b.activation = activation;
     spec.blocks.push_back(b);
   }
   return spec;
@@ -88,7 +90,7 @@ ops::Activation read_activation(const Config& config, ops::Activation fallback) 
     if (name.empty()) name = config.text({nullptr, key});
   if (name.empty()) return fallback;
   if (name == "silu" || name == "swish") return ops::Activation::kSilu;
-  if (name == "gelu") return ops::Activation::kGeluErf;
+  if (name == "gelu" || name == "gelu_python") return ops::Activation::kGeluErf;
   if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast")
     return ops::Activation::kGeluTanh;
   if (name == "quick_gelu") return ops::Activation::kGeluQuick;
@@ -118,7 +120,10 @@ namespace {
 class HfRope {
  public:
   HfRope(const Config& config, const std::string& part) : config_(config) {
-    if (!part.empty()) prefixes_.push_back("rope_parameters." + part + ".");
+    const std::string own = "rope_parameters." + part + ".", type = own + "rope_type";
+    if (!part.empty()) prefixes_.push_back(own);
+    // A layer type with settings of its own has no others.
+    if (!part.empty() && config.has({nullptr, type.c_str()})) return;
     prefixes_.push_back("rope_parameters.");
     prefixes_.push_back("rope_scaling.");
   }

@@ -1,61 +1,18 @@
 // Every family against its own modelling code: tiny random checkpoints and logits made by
 // scripts/fixtures/models.py.
-#include <algorithm>
-#include <cmath>
-#include <fstream>
-#include <nlohmann/json.hpp>
-#include <numeric>
-
 #include "layers/kv_cache.h"
 #include "loaders/checkpoint.h"
 #include "models/model.h"
-#include "models/sequence_runner.h"
-#include "testing/testing.h"
+#include "models/reference.h"
 
 namespace millrace {
 namespace {
-
-struct Reference {
-  std::vector<int32_t> prompt, greedy;
-  std::vector<std::vector<float>> logits;
-  double spread = 0;
-  std::vector<std::pair<std::vector<int32_t>, std::vector<float>>> others;
-};
-
-Reference read_reference(const std::filesystem::path& folder) {
-  const auto json = nlohmann::json::parse(testing::read_file(folder / "reference.json"));
-  Reference r;
-  r.prompt = json["prompt"].get<std::vector<int32_t>>();
-  r.greedy = json["greedy"].get<std::vector<int32_t>>();
-  r.logits = json["logits"].get<std::vector<std::vector<float>>>();
-  r.spread = json["spread"].get<double>();
-  for (const auto& o : json["others"])
-    r.others.emplace_back(o["prompt"].get<std::vector<int32_t>>(), o["last"].get<std::vector<float>>());
-  return r;
-}
-
-double largest_difference(const float* a, const std::vector<float>& b) {
-  double worst = 0;
-  for (size_t i = 0; i < b.size(); ++i) {
-    const double d = std::abs(static_cast<double>(a[i]) - b[i]);
-    worst = std::isnan(d) ? INFINITY : std::max(worst, d);
-  }
-  return worst;
-}
-
-std::vector<std::string> all_families() {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(testing::fixture("models/fixtures")))
-    if (entry.is_directory()) names.push_back(entry.path().filename());
-  std::sort(names.begin(), names.end());
-  return names;
-}
 
 class Families : public ::testing::TestWithParam<std::string> {
  protected:
   void load(IsaLevel isa) {
     folder_ = testing::fixture("models/fixtures") / GetParam();
-    reference_ = read_reference(folder_);
+    reference_ = testing::read_reference(folder_);
     checkpoint_ = loaders::open_checkpoint(folder_);
     models::LoadOptions options;
     options.isa = isa;
@@ -64,7 +21,7 @@ class Families : public ::testing::TestWithParam<std::string> {
 
   ThreadPool pool_{2};
   std::filesystem::path folder_;
-  Reference reference_;
+  testing::Reference reference_;
   loaders::Checkpoint checkpoint_;
   std::unique_ptr<models::Model> model_;
 };
@@ -76,17 +33,11 @@ TEST_P(Families, LogitsOfAPromptInAnyChunks) {
     ASSERT_TRUE(model_->info().float_weights);
     for (const int32_t chunk : {64, 1, 7}) {
       models::SequenceRunner runner(*model_, pool_, isa, layers::KvType::kF32, 128);
-      double worst = 0;
-      auto compare = [&](int32_t first, int32_t rows, const float* logits) {
-        for (int32_t r = 0; r < rows; ++r)
-          worst = std::max(worst, largest_difference(logits + int64_t{r} * model_->info().vocab_size,
-                                                     reference_.logits[static_cast<size_t>(first + r)]));
-      };
-      const models::SequenceRunner::LogitsVisitor visitor(compare);
-      runner.append(reference_.prompt, &visitor, chunk);
-      EXPECT_LT(worst / reference_.spread, 1e-4) << isa_name(isa) << ", chunks of " << chunk;
+      const std::vector<double> rows = testing::row_differences(runner, reference_, chunk);
+      const double worst = *std::max_element(rows.begin(), rows.end());
+      EXPECT_LT(worst, 1e-4) << isa_name(isa) << ", chunks of " << chunk;
       if (isa == best_isa() && chunk == 64)
-        RecordProperty("largest_difference", fmt::format("{:.2e}", worst / reference_.spread));
+        RecordProperty("largest_difference", fmt::format("{:.2e}", worst));
     }
   }
 }
@@ -142,18 +93,17 @@ TEST_P(Families, ABatchOfUnequalLengths) {
   const auto vocab = static_cast<size_t>(model_->info().vocab_size);
   std::vector<float> logits(3 * vocab);
   model_->forward(context, {tokens, positions, sequences, wanted}, cache, {logits.data(), nullptr});
-  EXPECT_LT(largest_difference(logits.data(), reference_.others[0].second) / reference_.spread, 1e-4);
-  EXPECT_LT(largest_difference(logits.data() + vocab, reference_.logits.back()) / reference_.spread, 1e-4);
-  EXPECT_LT(largest_difference(logits.data() + 2 * vocab, reference_.others[1].second) / reference_.spread,
+  EXPECT_LT(testing::largest_difference(logits.data(), reference_.others[0].second) / reference_.spread,
             1e-4);
+  EXPECT_LT(testing::largest_difference(logits.data() + vocab, reference_.logits.back()) / reference_.spread,
+            1e-4);
+  EXPECT_LT(
+      testing::largest_difference(logits.data() + 2 * vocab, reference_.others[1].second) / reference_.spread,
+      1e-4);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Families, ::testing::ValuesIn(all_families()), [](const auto& info) {
-  std::string name = info.param;
-  std::replace_if(
-      name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(All, Families, ::testing::ValuesIn(testing::fixture_names("models/fixtures")),
+                         testing::test_name);
 
 }  // namespace
 }  // namespace millrace

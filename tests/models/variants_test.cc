@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -164,6 +165,10 @@ std::vector<Variant> variants() {
       {"Mistral3WrappedOlder", "mistral", wrapped("mistral", "Mistral3ForConditionalGeneration"), outside},
       {"LlavaWrapped", "llama", wrapped("llama", "LlavaForConditionalGeneration"), outside},
       {"InfinityInTheSettings", "mamba2", {{"time_step_limit", none}}},
+      {"NullsInTheSettings", "llama", {{"head_dim", none}, {"attention_bias", none}, {"rope_scaling", none}}},
+      {"Olmo3SettingsByLayerAlone",
+       "olmo3",
+       {{"rope_parameters", {{"factor", 4.0}, {"rope_theta", 77.0}, {"rope_type", "yarn"}}}}},
   };
 }
 
@@ -173,9 +178,15 @@ TEST_P(Variants, GiveTheSameLogits) {
   const Variant& v = GetParam();
   testing::TempDir dir;
   write_variant(v.fixture, v.edit, v.renames, v.drop, dir.path());
-  if (v.name == "InfinityInTheSettings") {
+  // What a merge cannot write.
+  const std::map<std::string, std::string> insertions = {
+      {"InfinityInTheSettings", R"("time_step_limit":[0.0,Infinity],"note":"Infinity \" NaN",)"},
+      {"NullsInTheSettings",
+       R"("head_dim":null,"attention_bias":null,"rope_scaling":null,"sliding_window":null,
+                                "quantization_config":null,"layer_types":null,)"}};
+  if (const auto insertion = insertions.find(v.name); insertion != insertions.end()) {
     std::string config = testing::read_file(dir / "config.json");
-    config.insert(1, "\"time_step_limit\":[0.0,Infinity],\"note\":\"Infinity \\\" NaN\",");
+    config.insert(1, insertion->second);
     testing::write_file(dir / "config.json", config);
   }
   EXPECT_EQ(last_logits(dir.path()), last_logits(testing::fixture("models/fixtures") / v.fixture));
@@ -210,6 +221,10 @@ std::vector<Refusal> refusals() {
       config("KvHeadsDoNotDivide", {{"num_key_value_heads", 3}}, {"'num_key_value_heads' is 3", "divisor"}),
       config("MoreLayersThanWeights", {{"num_hidden_layers", 3}}, {"model.layers.2.", "missing"}),
       config("OtherFfnWidth", {{"intermediate_size", 40}}, {"gate_proj.weight", "expected [40, 32]"}),
+      config("KvHeadsAbsent", {{"num_key_value_heads", none}}, {"k_proj.weight", "expected [32, 32]"}),
+      config("PartOfTheHeadRotated", {{"rope_parameters", {{"partial_rotary_factor", 0.5}}}},
+             {"partial_rotary_factor' is not 1"}),
+      config("UnknownActivation", {{"hidden_act", "mish"}}, {"activation 'mish' is unknown"}),
       config("UnknownRope", {{"rope_parameters", {{"rope_type", "spiral"}}}},
              {"rope type 'spiral'", "expected"}),
       config("UnknownClass", {{"architectures", {"FooForCausalLM"}}},

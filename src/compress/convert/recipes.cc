@@ -17,14 +17,23 @@ const Setting kExpertsUsed = {"expert_used_count", "num_experts_per_tok", kUnsig
 const Setting kExperts = {"expert_count", "num_experts", kUnsigned};
 const Setting kExpertWidth = {"expert_feed_forward_length", "moe_intermediate_size", kUnsigned};
 
-std::vector<Setting> deepseek_settings() {
-  return {{"expert_count", "n_routed_experts", kUnsigned},
-          kExpertsUsed,
-          kExpertWidth,
-          {"expert_shared_count", "n_shared_experts", kUnsigned},
-          {"leading_dense_block_count", "first_k_dense_replace", kUnsigned},
-          {"expert_weights_scale", "routed_scaling_factor", kFloat},
-          {"expert_weights_norm", "norm_topk_prob", kBool}};
+Recipe latent_recipe(const char* hf_class) {
+  return {hf_class,
+          "deepseek2",
+          kRms,
+          false,
+          false,
+          {{"expert_count", "n_routed_experts", kUnsigned},
+           kExpertsUsed,
+           kExpertWidth,
+           {"expert_shared_count", "n_shared_experts", kUnsigned},
+           {"leading_dense_block_count", "first_k_dense_replace", kUnsigned},
+           {"expert_weights_scale", "routed_scaling_factor", kFloat},
+           {"expert_weights_norm", "norm_topk_prob", kBool}},
+          latent_tensors,
+          {"blk.{}.attn_kv_b"},
+          latent_settings,
+          Recipe::Heads::kLatent};
 }
 
 std::vector<Recipe> with_registered(std::vector<Recipe> table) {
@@ -100,26 +109,8 @@ const std::vector<Recipe>& recipes() {
       {"SmolLM3ForCausalLM", "smollm3", kRms, true},
       {"GlmForCausalLM", "chatglm", kRms},
       {"Glm4ForCausalLM", "glm4", kRms},
-      {"DeepseekV2ForCausalLM",
-       "deepseek2",
-       kRms,
-       false,
-       false,
-       deepseek_settings(),
-       latent_tensors,
-       {"blk.{}.attn_kv_b"},
-       latent_settings,
-       Recipe::Heads::kLatent},
-      {"DeepseekV3ForCausalLM",
-       "deepseek2",
-       kRms,
-       false,
-       false,
-       deepseek_settings(),
-       latent_tensors,
-       {"blk.{}.attn_kv_b"},
-       latent_settings,
-       Recipe::Heads::kLatent},
+      latent_recipe("DeepseekV2ForCausalLM"),
+      latent_recipe("DeepseekV3ForCausalLM"),
       {"GptOssForCausalLM",
        "gpt-oss",
        kRms,

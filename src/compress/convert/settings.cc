@@ -1,5 +1,6 @@
 #include "compress/convert/settings.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <optional>
@@ -169,9 +170,41 @@ Sizes read_sizes(const Config& config, const Recipe& recipe) {
   return s;
 }
 
+namespace {
+
+/// Settings that no key of GGUF holds: a reader of the file would take the usual one.
+void refuse_what_gguf_lacks(const Config& config, std::string_view architecture) {
+  const auto needs = [&](const char* key, bool usual) {
+    if (config.flag(hf(key), usual) != usual)
+      config.refuse(hf(key), fmt::format("is {}: GGUF has no form for it", !usual));
+  };
+  if (architecture == "gpt2") {
+    needs("scale_attn_weights", true);
+    needs("scale_attn_by_inverse_layer_idx", false);
+  }
+  if (architecture == "phi2") needs("qk_layernorm", false);
+  if (architecture == "deepseek2") needs("rope_interleave", true);
+  if (architecture == "deepseek2" && config.architecture() == "DeepseekV2ForCausalLM")
+    needs("norm_topk_prob", false);
+  if (config.find_number(hf("attn_config.softmax_scale")))
+    config.refuse(hf("attn_config.softmax_scale"), "is set: GGUF has no form for it");
+  constexpr std::string_view kSilu[] = {
+      "llama",     "qwen2", "qwen3",     "qwen2moe",  "qwen3moe", "olmoe",   "phi3",    "stablelm",
+      "olmo",      "olmo2", "granite",   "command-r", "cohere2",  "smollm3", "chatglm", "glm4",
+      "deepseek2", "jamba", "qwen3next", "exaone4",   "seed_oss", "ernie4_5"};
+  const std::string act = config.text(hf("hidden_act"), "silu");
+  if (std::find(std::begin(kSilu), std::end(kSilu), architecture) != std::end(kSilu) && act != "silu" &&
+      act != "swish")
+    config.refuse(hf("hidden_act"),
+                  fmt::format("is '{}': GGUF has no form for it, its readers take silu", act));
+}
+
+}  // namespace
+
 RopeFactors write_settings(const Config& config, const Recipe& recipe, const Sizes& sizes, int64_t ffn_width,
                            loaders::GgufWriter& out) {
   const std::string arch = recipe.architecture;
+  refuse_what_gguf_lacks(config, arch);
   const auto u32 = [&](const char* key, int64_t value) {
     out.set_u32(arch + key, static_cast<uint32_t>(value));
   };
