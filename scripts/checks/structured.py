@@ -9,13 +9,15 @@ Every user asks for answers of equally many tokens (max_tokens, ignore_eos; the 
   schema     an array of records, white space as JSON allows it
   compact    the same records with long names and without white space, where what is forced is jumped over
 
-The kinds take turns in every round. Printed: tokens per second, its ratio to free text, the share of tokens that were jumped,
-and the mean time of a mask.
+The kinds take turns in every round, each round beginning with another, with prompts that no other run had. Printed, as
+medians over the rounds: tokens per second; its ratio to the free text of the same round, with the smallest and the largest;
+the share of tokens that were jumped; the mean time of a mask; and the steps that the engine took.
 """
 import argparse
 import json
 import random
 import re
+import statistics
 import subprocess
 import threading
 import time
@@ -36,7 +38,7 @@ def records(properties):
 
 KINDS = {"free": {}, "schema": {"guided_json": records(SHORT)},
          "compact": {"guided_json": records(LONG), "guided_whitespace_pattern": ""}}
-METRICS = ("millrace:jumped_tokens_total", "millrace:grammar_masks_total", "millrace:grammar_mask_seconds_total")
+METRICS = ("millrace:jumped_tokens_total", "millrace:grammar_masks_total", "millrace:grammar_mask_seconds_total", "millrace:steps_total")
 
 
 def metrics(url):
@@ -87,14 +89,18 @@ def main():
         for kind in KINDS:  # grammars compiled, masks of their first tokens made
             short = argparse.Namespace(**{**vars(args), "users": 2, "output": 2})
             load(url, short, kind, 1)
-        totals = {kind: [0.0] * 5 for kind in KINDS}
+        kinds, runs = list(KINDS), {kind: [] for kind in KINDS}
         for turn in range(args.rounds):
-            for kind in KINDS:
-                totals[kind] = [a + b for a, b in zip(totals[kind], load(url, args, kind, 1000 * (turn + 1)))]
-        free = totals["free"][0] / totals["free"][1]
-        for kind, (tokens, seconds, jumped, masks, mask_seconds) in totals.items():
-            print(f"{kind:<9}{tokens / seconds:8.1f} tokens/s  {tokens / seconds / free:5.2f} of free  {jumped / tokens:5.1%} jumped"
-                  f"  {1e6 * mask_seconds / max(masks, 1):6.0f} µs a mask", flush=True)
+            for i in range(len(kinds)):
+                kind = kinds[(turn + i) % len(kinds)]
+                runs[kind].append(load(url, args, kind, 1000 * (len(kinds) * turn + i + 1)))
+        speeds = {kind: [tokens / seconds for tokens, seconds, *_ in runs[kind]] for kind in kinds}
+        for kind in kinds:
+            ratios = sorted(own / free for own, free in zip(speeds[kind], speeds["free"]))
+            tokens, _, jumped, masks, mask_seconds, steps = (sum(column) for column in zip(*runs[kind]))
+            print(f"{kind:<9}{statistics.median(speeds[kind]):8.1f} tokens/s  {statistics.median(ratios):5.2f} of free "
+                  f"({ratios[0]:.2f} to {ratios[-1]:.2f})  {jumped / tokens:5.1%} jumped"
+                  f"  {1e6 * mask_seconds / max(masks, 1):6.0f} µs a mask  {steps / args.rounds:5.0f} steps", flush=True)
     finally:
         server.terminate()
         server.wait()
