@@ -48,8 +48,11 @@ std::string template_context(const GenerationRequest& request, ArgumentsForm for
     if (request.reasoning_effort != "none") context["reasoning_effort"] = request.reasoning_effort;
     context["enable_thinking"] = context["thinking"] = request.reasoning_effort != "none";
   }
-  if (!request.template_arguments.empty())
-    for (const auto& [key, value] : Json::parse(request.template_arguments).items()) context[key] = value;
+  if (!request.template_arguments.empty()) {
+    // Named, for items() only refers to it.
+    const Json arguments = Json::parse(request.template_arguments);
+    for (const auto& [key, value] : arguments.items()) context[key] = value;
+  }
   return context.dump();
 }
 

@@ -1,4 +1,6 @@
 // millrace serve: the model behind OpenAI's API.
+#include <sys/resource.h>
+
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <csignal>
@@ -40,7 +42,7 @@ struct ServeArguments {
   server::AppOptions app;
   engine::EngineOptions engine;
   std::string kv_memory, swap_memory = "256MiB", cache_dir_size = "1GiB", policy = "fcfs", name,
-                         body = "32MiB";
+                         body = "32MiB", all_bodies = "256MiB";
   bool no_prefix_cache = false, log_json = false, quiet = false;
   double drain_seconds = 30;
   std::string chat_template, tool_format, reasoning_format, grammar_memory = "48MiB";
@@ -101,6 +103,9 @@ void add_options(CLI::App& app, ServeArguments& a) {
       ->type_name("N")
       ->group(l);
   app.add_option("--max-body", a.body, "bytes of a request (default 32MiB)")->type_name("SIZE")->group(l);
+  app.add_option("--max-bodies", a.all_bodies, "bytes of all that are being received (default 256MiB)")
+      ->type_name("SIZE")
+      ->group(l);
   app.add_option("--max-headers", a.app.http.limits.header_bytes, "bytes (default 16384)")
       ->type_name("N")
       ->group(l);
@@ -164,6 +169,7 @@ void finish_options(ServeArguments& a) {
   a.engine.swap_bytes = a.swap_memory == "0" ? 0 : parse_bytes(a.swap_memory);
   a.engine.cache_dir_bytes = parse_bytes(a.cache_dir_size);
   a.app.http.limits.body_bytes = parse_bytes(a.body);
+  a.app.http.limits.all_body_bytes = std::max(parse_bytes(a.all_bodies), parse_bytes(a.body));
   a.engine.prefix_cache = !a.no_prefix_cache;
   try {
     a.engine.policy = engine::parse_policy(a.policy);
@@ -182,6 +188,19 @@ void finish_options(ServeArguments& a) {
   a.app.version = MILLRACE_VERSION;
 }
 
+/// Every connection is a descriptor, and what a process may have at first is often only 1,024 of them.
+void raise_descriptor_limit(int connections) {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  const rlim_t wanted = static_cast<rlim_t>(connections) + 256;
+  if (files.rlim_cur >= wanted) return;
+  files.rlim_cur = std::min(wanted, files.rlim_max);
+  setrlimit(RLIMIT_NOFILE, &files);
+  if (files.rlim_cur < wanted)
+    log::warn("fewer descriptors than connections",
+              {{"descriptors", static_cast<uint64_t>(files.rlim_max)}, {"connections", connections}});
+}
+
 int run_serve(int argc, char** argv) {
   ServeArguments a;
   CLI::App app{
@@ -192,6 +211,7 @@ int run_serve(int argc, char** argv) {
   finish_options(a);
   log::set_json(a.log_json);
   log::set_level(a.quiet ? log::Level::kWarn : log::Level::kInfo);
+  raise_descriptor_limit(a.app.http.limits.connections);
   std::signal(SIGTERM, [](int) { g_signal = 1; });
   std::signal(SIGINT, [](int) { g_signal = 1; });
 

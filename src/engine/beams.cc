@@ -27,7 +27,8 @@ void Loop::beam_candidates(Sequence& s, std::span<float> logits, SampleScratch& 
   if (s.generated() < g.min_tokens)
     banned.insert(banned.end(), g.stop_token_ids.begin(), g.stop_token_ids.end());
   s.sampler->process(logits, s.tokens, scratch.mask, banned);
-  s.beams = top_logprobs(logits, 2 * g.beam_width, log_sum_exp(logits));
+  const kernels::Table& kernels = scratch.candidates.kernels();
+  s.beams = top_logprobs(logits, 2 * g.beam_width, log_sum_exp(logits, kernels), kernels);
   std::erase_if(s.beams, [](const TokenLogprob& t) { return !std::isfinite(t.logprob); });
 }
 

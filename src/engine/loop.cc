@@ -17,13 +17,16 @@ constexpr double kTokenSecondsBounds[] = {0.001, 0.0025, 0.005, 0.01, 0.02, 0.02
                                           1,     2.5,    5,     7.5,  10,   20,    40,   80};
 constexpr double kTokensBounds[] = {1,   2,    5,    10,   20,    50,    100,   200,
                                     500, 1000, 2000, 5000, 10000, 20000, 50000, 100000};
+constexpr double kAnswersBounds[] = {1, 2, 5, 10, 20};
 
 Stats fresh_stats() {
   Stats s;
-  for (Histogram* h : {&s.ttft, &s.queue, &s.end_to_end, &s.step, &s.prefill, &s.decode})
+  for (Histogram* h : {&s.ttft, &s.queue, &s.end_to_end, &s.step, &s.prefill, &s.decode, &s.inference})
     *h = Histogram(kSecondsBounds);
   for (Histogram* h : {&s.time_between_tokens, &s.time_per_output_token}) *h = Histogram(kTokenSecondsBounds);
-  for (Histogram* h : {&s.prompt_length, &s.generation_length}) *h = Histogram(kTokensBounds);
+  for (Histogram* h : {&s.prompt_length, &s.generation_length, &s.wanted_tokens, &s.step_tokens})
+    *h = Histogram(kTokensBounds);
+  s.wanted_answers = Histogram(kAnswersBounds);
   return s;
 }
 
@@ -52,6 +55,7 @@ Loop::Loop(std::unique_ptr<models::Model> model, EngineOptions options, layers::
   stats_.kv_bytes = runner_.cache().total_bytes();
   for (int g = 0; g < blocks_.num_groups(); ++g)
     if (blocks_.shape(g).kind != GroupShape::Kind::kState) stats_.blocks_total += blocks_.pool(g).size();
+  for (SampleScratch& scratch : scratch_) scratch.candidates = Candidates(kernels::table(options_.isa));
   thread_ = std::thread([this] { main(); });
 }
 
@@ -73,8 +77,8 @@ std::shared_ptr<Generation> Loop::submit(Request request) {
   const auto length = static_cast<int64_t>(request.prompt.size());
   const bool embed = request.task == Task::kEmbed;
   require(length + (embed ? 0 : 1) <= max_context_, ErrorCode::kLimitExceeded,
-          "the prompt has {} tokens, but the context holds {} with at least one to come", length,
-          max_context_);
+          "the prompt has {} tokens, but the context holds {}{}", length, max_context_,
+          embed ? "" : " with at least one to come");
   auto state = std::make_unique<RequestState>();
   const GenerationParams& g = request.generation;
   const auto room = static_cast<int32_t>(max_context_ - length);
@@ -316,6 +320,13 @@ void Loop::end_request(RequestState& r, Event last) {
       stats_.end_to_end.add(r.timing.total);
       stats_.generation_length.add(r.usage.completion_tokens);
       stats_.prompt_length.add(r.usage.prompt_tokens);
+      stats_.inference.add(r.timing.total - r.timing.queued);
+      if (r.timing.first_token > 0) {
+        stats_.prefill.add(r.timing.first_token - r.timing.queued);
+        stats_.decode.add(r.timing.total - r.timing.first_token);
+        stats_.wanted_tokens.add(r.max_tokens);
+        stats_.wanted_answers.add(r.request.generation.n);
+      }
       if (r.usage.completion_tokens > 1 && r.request.generation.n == 1)
         stats_.time_per_output_token.add((r.timing.total - r.timing.first_token) /
                                          (r.usage.completion_tokens - 1));

@@ -62,8 +62,13 @@ struct Stats {
   double busy_seconds = 0;     ///< in steps
 
   // Seconds, but for the token counts.
-  Histogram ttft, time_between_tokens, time_per_output_token, queue, end_to_end, step, prefill, decode;
+  Histogram ttft, time_between_tokens, time_per_output_token, queue, end_to_end, step;
+  Histogram prefill;    ///< from the first step to the first token
+  Histogram decode;     ///< from the first token to the end
+  Histogram inference;  ///< both
   Histogram prompt_length, generation_length;
+  Histogram wanted_tokens, wanted_answers;  ///< max_tokens (as resolved) and n of requests
+  Histogram step_tokens;                    ///< rows of a step
 };
 
 }  // namespace millrace::engine

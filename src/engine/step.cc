@@ -36,6 +36,7 @@ bool Loop::step() {
   ++stats_.steps;
   stats_.busy_seconds += seconds;
   stats_.step.add(seconds);
+  stats_.step_tokens.add(static_cast<double>(rows));
   stats_.batch_tokens = rows;
   stats_.batch_sequences = sequences;
   stats_.prompt_tokens += static_cast<uint64_t>(prompt_rows);
@@ -207,11 +208,12 @@ void Loop::take_rows(const StepEntry& e) {
       const size_t next = static_cast<size_t>(s.computed - e.tokens + i + 1);
       if (next >= r.request.prompt.size()) break;
       const std::span<float> logits = runner_.output(e.first_output + i);
-      const double log_sum = log_sum_exp(logits);
+      const kernels::Table& kernels = scratch_[0].candidates.kernels();
+      const double log_sum = log_sum_exp(logits, kernels);
       std::vector<TokenLogprob> entry;
       const TokenId token = r.request.prompt[next];
       entry.push_back({token, static_cast<float>(logits[static_cast<size_t>(token)] - log_sum)});
-      for (const TokenLogprob& t : top_logprobs(logits, r.request.sampling.prompt_logprobs, log_sum))
+      for (const TokenLogprob& t : top_logprobs(logits, r.request.sampling.prompt_logprobs, log_sum, kernels))
         entry.push_back(t);
       s.prompt_logprobs.push_back(std::move(entry));
     }

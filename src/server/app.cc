@@ -27,6 +27,8 @@ using nlohmann::json;
 
 namespace {
 
+constexpr size_t kLongBody = 256 << 10;
+
 using RequestPtr = std::shared_ptr<HttpRequest>;
 using ResponsePtr = std::shared_ptr<HttpResponse>;
 
@@ -99,7 +101,7 @@ struct App::State : std::enable_shared_from_this<App::State> {
       : options(std::move(o)),
         keys(options.api_key_file.empty() ? ApiKeys() : ApiKeys(options.api_key_file)),
         workers(options.worker_threads),
-        grammar_workers(options.grammar_threads) {
+        slow_workers(options.slow_threads) {
     std::random_device device;
     ids.seed((static_cast<uint64_t>(device()) << 32) | device());
   }
@@ -120,7 +122,7 @@ struct App::State : std::enable_shared_from_this<App::State> {
   std::unordered_map<std::string, Open> open;  // answers on their way, by id
 
   std::unique_ptr<HttpServer> http;
-  Workers workers, grammar_workers;
+  Workers workers, slow_workers;
 
   Headers headers(Headers more = {}) const {
     if (!options.allow_origin.empty()) more.emplace_back("Access-Control-Allow-Origin", options.allow_origin);
@@ -171,6 +173,10 @@ struct App::State : std::enable_shared_from_this<App::State> {
     if (path == "/health" || path == "/ready" || path == "/version" || path == "/metrics")
       return get(request, [&] { open_page(path, response); });
     const std::string tenant = authorise(*request);
+    if (const std::string* coding = request->header("content-encoding");
+        coding != nullptr && *coding != "identity")
+      throw http_error(415, fmt::format("a body in Content-Encoding '{}' is not understood: send it as it is",
+                                        coding->substr(0, 40)));
     if (path == "/v1/models") return get(request, [&] { send_json(response, models_json()); });
     if (path.rfind("/v1/models/", 0) == 0)
       return get(request, [&] {
@@ -199,7 +205,9 @@ struct App::State : std::enable_shared_from_this<App::State> {
     if (request->method != "POST")
       throw http_error(405, fmt::format("{} is not allowed for {}: use POST", request->method, path));
     if (draining) throw http_error(503, "the server is shutting down and takes no new requests");
-    const bool taken = workers.add(
+    // A body that is long to read holds up only others like it.
+    Workers& lane = request->body.size() > kLongBody ? slow_workers : workers;
+    const bool taken = lane.add(
         [self = shared_from_this(), request, response, tenant, reader = it->second] {
           self->guarded(request, response, [&] { ((*self).*reader)(request, response, tenant); });
         },
@@ -316,7 +324,7 @@ struct App::State : std::enable_shared_from_this<App::State> {
     api::GenerationRequest r = Api::kParse(request->body, options.bounds.schema);
     if (!needs_grammar(r)) return start(Api::kPrefix, std::move(r), response, tenant);
     // A grammar may take its time to compile: whoever reads requests does not wait for it.
-    const bool taken = grammar_workers.add(
+    const bool taken = slow_workers.add(
         [self = shared_from_this(), request, response, tenant,
          r = std::make_shared<api::GenerationRequest>(std::move(r))] {
           self->guarded(request, response,
@@ -357,17 +365,31 @@ struct App::State : std::enable_shared_from_this<App::State> {
   // ---- tokens
 
   void tokenize(const RequestPtr& request, const ResponsePtr& response, const std::string&) {
-    const api::Json body = api::parse_body(request->body);
-    api::Fields f(body, "");
+    api::Json body = api::parse_body(request->body);
     const ServedModel& m = need_model();
-    f.ignore({"model"});
-    const bool add_special = f.boolean("add_special_tokens").value_or(true);
-    const bool pieces = f.boolean("return_token_strs").value_or(false);
-    auto content = f.text("prompt");
-    if (auto other = f.text("content")) content = std::move(other);
-    f.finish();
-    if (!content) throw http_error(400, "'prompt' must be a string", "prompt", "invalid_value");
-    const auto tokens = m.tokenizer->encode(*content, {add_special, true});
+    std::vector<int32_t> tokens;
+    bool pieces = false;
+    if (body.contains("messages")) {
+      // A chat's prompt: what its template makes of the same members.
+      for (const char* name : {"return_token_strs", "add_special_tokens"}) {
+        if (!body.contains(name)) continue;
+        if (!body[name].is_boolean())
+          throw http_error(400, fmt::format("'{}' must be true or false", name), name, "invalid_value");
+        pieces |= std::string_view(name) == "return_token_strs" && body[name].get<bool>();
+        body.erase(name);
+      }
+      tokens = chat_prompt(api::parse_chat_request(body.dump(), options.bounds.schema), m).tokens;
+    } else {
+      api::Fields f(body, "");
+      f.ignore({"model"});
+      const bool add_special = f.boolean("add_special_tokens").value_or(true);
+      pieces = f.boolean("return_token_strs").value_or(false);
+      auto content = f.text("prompt");
+      if (auto other = f.text("content")) content = std::move(other);
+      f.finish();
+      if (!content) throw http_error(400, "'prompt' must be a string", "prompt", "invalid_value");
+      tokens = m.tokenizer->encode(*content, {add_special, true});
+    }
     json out = {{"tokens", tokens}, {"count", tokens.size()}, {"max_model_len", m.engine->max_context()}};
     if (pieces) {
       out["token_strs"] = json::array();

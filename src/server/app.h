@@ -17,9 +17,9 @@ struct AppOptions {
   std::string api_key_file;  ///< one key a line, '#' begins a comment; empty: everybody may
   std::string allow_origin;  ///< Access-Control-Allow-Origin; empty: none
   std::string version;
-  int worker_threads = 1;   ///< read requests: parse, render templates, tokenise
-  int grammar_threads = 2;  ///< wait for grammars to be compiled, then go on with their requests
-  int max_reading = 256;    ///< requests being read at once; more get 503
+  int worker_threads = 1;  ///< read requests: parse, render templates, tokenise
+  int slow_threads = 2;    ///< the same for long bodies, and for requests that wait for a grammar
+  int max_reading = 4096;  ///< requests waiting to be read; more get 503
 };
 
 class App {

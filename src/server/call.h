@@ -56,6 +56,8 @@ struct PreparedRequest {
 /// needs_grammar().
 PreparedRequest prepare(api::GenerationRequest request, const ServedModel& model,
                         const RequestBounds& bounds);
+/// A chat's prompt through the model's template. Error as prepare().
+PromptTokens chat_prompt(const api::GenerationRequest& request, const ServedModel& model);
 /// Whether prepare() compiles a grammar, which may take long.
 bool needs_grammar(const api::GenerationRequest& request);
 
@@ -90,6 +92,18 @@ struct CallContext {
   Headers headers;               ///< of every answer
   std::function<void()> on_end;  ///< the answer is complete or given up
 };
+
+/// Has the call submit what it needs and begin to answer; cancels what it submitted when the engine refuses.
+template <typename Call>
+std::shared_ptr<Call> started(std::shared_ptr<Call> call) {
+  try {
+    call->start();
+  } catch (...) {
+    call->cancel();
+    throw;
+  }
+  return call;
+}
 
 /// Submits and begins to answer. Error when the engine refuses; then nothing was sent.
 std::shared_ptr<Call> start_completion(PreparedRequest request, CallContext context,

@@ -420,14 +420,8 @@ class CompletionCall : public Call, public std::enable_shared_from_this<Completi
 
 std::shared_ptr<Call> start_completion(PreparedRequest request, CallContext context,
                                        std::shared_ptr<HttpResponse> response) {
-  auto call = std::make_shared<CompletionCall>(std::move(request), std::move(context), std::move(response));
-  try {
-    call->start();
-  } catch (...) {
-    call->cancel();
-    throw;
-  }
-  return call;
+  return started(
+      std::make_shared<CompletionCall>(std::move(request), std::move(context), std::move(response)));
 }
 
 void send_error(HttpResponse& response, const Error& error, api::Endpoint endpoint, Headers headers) {

@@ -127,14 +127,8 @@ class EmbeddingCall : public Call, public std::enable_shared_from_this<Embedding
 
 std::shared_ptr<Call> start_embedding(PreparedEmbedding request, CallContext context,
                                       std::shared_ptr<HttpResponse> response) {
-  auto call = std::make_shared<EmbeddingCall>(std::move(request), std::move(context), std::move(response));
-  try {
-    call->start();
-  } catch (...) {
-    call->cancel();
-    throw;
-  }
-  return call;
+  return started(
+      std::make_shared<EmbeddingCall>(std::move(request), std::move(context), std::move(response)));
 }
 
 }  // namespace millrace::server

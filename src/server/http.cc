@@ -1,6 +1,8 @@
 #include "server/http.h"
 
 #include <array>
+#include <atomic>
+#include <boost/asio/bind_executor.hpp>
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -14,6 +16,7 @@
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <chrono>
+#include <cstring>
 #include <deque>
 #include <mutex>
 #include <optional>
@@ -46,20 +49,25 @@ struct HttpServer::State {
   HttpOptions options;
   HttpHandler handler;
   HttpErrorBody error_body;
-  asio::io_context io;
-  std::optional<asio::ssl::context> tls;
-  tcp::acceptor acceptor{io};
-  asio::steady_timer accept_pause{io};
-  std::vector<std::thread> threads;
-  std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work;
-
+  // What connections use when they end stands before `io`, whose end is theirs, too.
   mutable std::mutex mutex;
   HttpCounters counters;
   std::atomic<int64_t> answering{0};
+  std::atomic<size_t> body_bytes{0};
   std::atomic<bool> stopping{false};
   std::vector<std::weak_ptr<ConnectionBase>> connections;
+  std::optional<asio::ssl::context> tls;
+
+  asio::io_context io;
+  // Accepting, its pauses and its end happen on one strand: an acceptor is no more safe than a socket.
+  asio::strand<asio::io_context::executor_type> strand = asio::make_strand(io);
+  tcp::acceptor acceptor{strand};
+  asio::steady_timer accept_pause{strand};
+  std::vector<std::thread> threads;
+  std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work;
 
   void accept();
+  void take(tcp::socket socket);
   /// A copy, because the last owner of a connection must not let go under the lock.
   std::vector<std::shared_ptr<ConnectionBase>> open_connections() const {
     std::vector<std::shared_ptr<ConnectionBase>> open;
@@ -80,6 +88,26 @@ struct HttpServer::State {
 };
 
 namespace {
+
+/// What one request's body takes of the memory for all of them.
+class BodyShare {
+ public:
+  explicit BodyShare(std::atomic<size_t>& all) : all_(all) {}
+  ~BodyShare() { all_ -= bytes_; }
+  BodyShare(const BodyShare&) = delete;
+  BodyShare& operator=(const BodyShare&) = delete;
+  /// False when all together are more than `most` then.
+  bool grow_to(size_t bytes, size_t most) {
+    if (bytes <= bytes_) return true;
+    const size_t more = bytes - bytes_;
+    bytes_ = bytes;
+    return all_.fetch_add(more) + more <= most;
+  }
+
+ private:
+  std::atomic<size_t>& all_;
+  size_t bytes_ = 0;
+};
 
 const char* reason_of(int status) {
   switch (status) {
@@ -175,6 +203,7 @@ class Connection : public ConnectionBase, public std::enable_shared_from_this<Co
     // A handler that drops its response without an answer would leave the client waiting. Posted, not
     // dispatched: an answer sent from another thread may still be on its way to the strand.
     ~Response() override {
+      if (connection_->server_.io.stopped()) return;
       asio::post(connection_->stream_.get_executor(), [connection = connection_, number = number_] {
         Connection& c = *connection;
         if (c.request_number_ != number || c.state_ != State::kAnswering) return;
@@ -266,6 +295,7 @@ class Connection : public ConnectionBase, public std::enable_shared_from_this<Co
     request_begun_ = in_.size() > 0;
     header_seen_ = false;
     parser_.emplace();
+    share_ = std::make_shared<BodyShare>(server_.body_bytes);
     parser_->header_limit(static_cast<uint32_t>(server_.options.limits.header_bytes));
     parser_->body_limit(server_.options.limits.body_bytes);
     parser_->eager(true);
@@ -282,20 +312,38 @@ class Connection : public ConnectionBase, public std::enable_shared_from_this<Co
       in_.consume(used);
       if (ec == http::error::need_more) {
         ec = {};
+        // What is left waits for the rest of its line: of the headers, or of a chunk's size or trailer, and
         // Beast looks at the limit only when a whole line is there.
-        if (!parser_->is_header_done() && in_.size() > server_.options.limits.header_bytes)
-          ec = http::error::header_limit;
+        if (in_.size() > server_.options.limits.header_bytes) ec = http::error::header_limit;
       }
       if (ec) return refuse(ec);
       if (parser_->is_header_done() && !header_seen_) {
         header_seen_ = true;
+        if (const char* wrong = wrong_head()) return reject(400, wrong);
         read_deadline(server_.options.limits.body_seconds);
         const auto expect = parser_->get().find(http::field::expect);
         if (expect != parser_->get().end() && !parser_->is_done()) queue("HTTP/1.1 100 Continue\r\n\r\n");
       }
+      if (parser_->is_header_done() &&
+          !share_->grow_to(parser_->get().body().size(), server_.options.limits.all_body_bytes))
+        return reject(503, "the requests being received are too large together: try again later");
       if (parser_->is_done()) return handle();
       if (used == 0) return read_more();
     }
+  }
+
+  /// Why a request whose headers are all there is none: where its body ends must be beyond doubt, for what
+  /// stands between client and server may read it otherwise.
+  const char* wrong_head() const {
+    const auto& message = parser_->get();
+    const auto coding = message.find(http::field::transfer_encoding);
+    if (coding != message.end() &&
+        (message.count(http::field::transfer_encoding) > 1 ||
+         lower(std::string_view(coding->value().data(), coding->value().size())) != "chunked"))
+      return "the request's Transfer-Encoding is not understood: only 'chunked' is";
+    if (message.version() >= 11 && message.count(http::field::host) != 1)
+      return "a request of HTTP/1.1 must have one Host header";
+    return nullptr;
   }
 
   void read_more() {
@@ -362,7 +410,10 @@ class Connection : public ConnectionBase, public std::enable_shared_from_this<Co
     last_request_ = true;
     method_ = "-";
     path_ = "-";
-    answer(status, "application/json", server_.error_body(status, sentence), {});
+    parser_.reset();
+    share_.reset();
+    answer(status, "application/json", server_.error_body(status, sentence),
+           status == 503 ? Headers{{"Retry-After", "1"}} : Headers());
   }
 
   void begin_answering() {
@@ -382,11 +433,19 @@ class Connection : public ConnectionBase, public std::enable_shared_from_this<Co
     auto message = parser_->release();
     auto request = std::make_shared<HttpRequest>();
     request->method = std::string(message.method_string());
-    const std::string target(message.target());
+    std::string target(message.target());
+    // As proxies are asked: the server's own address stands before the path.
+    for (const char* scheme : {"http://", "https://"})
+      if (lower(std::string_view(target).substr(0, std::strlen(scheme))) == scheme) {
+        const size_t path = target.find('/', std::strlen(scheme));
+        target = path == std::string::npos ? "/" : target.substr(path);
+        break;
+      }
     const size_t mark = target.find('?');
     request->path = target.substr(0, mark);
     if (mark != std::string::npos) request->query = target.substr(mark + 1);
     request->body = std::move(message.body());
+    request->body_share = std::exchange(share_, nullptr);
     request->peer = peer_;
     for (const auto& field : message)
       request->headers.emplace_back(
@@ -425,7 +484,7 @@ class Connection : public ConnectionBase, public std::enable_shared_from_this<Co
     if (begun_) return;
     begun_ = ended_ = true;
     std::string head = head_of(status, type, headers);
-    head += fmt::format("Content-Length: {}\r\n\r\n", body.size());
+    head += status == 204 ? "\r\n" : fmt::format("Content-Length: {}\r\n\r\n", body.size());
     queue(std::move(head));
     if (!head_ && !body.empty()) queue(std::move(body));
     after_write();
@@ -538,6 +597,7 @@ class Connection : public ConnectionBase, public std::enable_shared_from_this<Co
       finish_answer();
     }
     state_ = State::kClosed;
+    share_.reset();
     on_room_ = {};
     on_close_ = {};
     read_timer_.cancel();
@@ -556,6 +616,7 @@ class Connection : public ConnectionBase, public std::enable_shared_from_this<Co
   boost::beast::flat_buffer in_;
   std::array<char, 16 << 10> fresh_;
   std::optional<http::request_parser<http::string_body>> parser_;
+  std::shared_ptr<BodyShare> share_;  // while a request is read
   bool reading_ = false, request_begun_ = false, header_seen_ = false, last_request_ = false;
   size_t lingered_ = 0;
 
@@ -576,46 +637,52 @@ class Connection : public ConnectionBase, public std::enable_shared_from_this<Co
 }  // namespace
 
 void HttpServer::State::accept() {
-  acceptor.async_accept(asio::make_strand(io), [this](error_code ec, tcp::socket socket) {
-    if (ec == asio::error::operation_aborted || stopping) return;
-    if (ec) {
-      // Out of descriptors, most likely: wait a moment instead of spinning.
-      accept_pause.expires_after(std::chrono::milliseconds(50));
-      accept_pause.async_wait([this](error_code e) {
-        if (!e) accept();
-      });
-      return;
-    }
-    bool full = false;
-    {
-      const std::lock_guard lock(mutex);
-      full = counters.connections >= options.limits.connections;
-      if (full) ++counters.refused;
-    }
-    if (full) {
-      const std::string body =
-          error_body(503, "the server has all the connections it may have: try again later");
-      const std::string text = fmt::format(
-          "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: "
-          "1\r\nConnection: "
-          "close\r\nContent-Length: {}\r\n\r\n{}",
-          body.size(), body);
-      error_code ignored;
-      socket.non_blocking(true, ignored);
-      socket.write_some(asio::buffer(text), ignored);
-      socket.close(ignored);
-    } else if (tls) {
-      using Stream = asio::ssl::stream<tcp::socket>;
-      auto c = std::make_shared<Connection<Stream>>(Stream(std::move(socket), *tls), *this);
-      add(c);
-      c->start();
-    } else {
-      auto c = std::make_shared<Connection<tcp::socket>>(std::move(socket), *this);
-      add(c);
-      c->start();
-    }
-    accept();
-  });
+  acceptor.async_accept(asio::make_strand(io),
+                        asio::bind_executor(strand, [this](error_code ec, tcp::socket socket) {
+                          if (ec == asio::error::operation_aborted || stopping) return;
+                          if (ec) {
+                            // Out of descriptors, most likely: wait a moment instead of spinning.
+                            accept_pause.expires_after(std::chrono::milliseconds(50));
+                            accept_pause.async_wait([this](error_code e) {
+                              if (!e && !stopping) accept();
+                            });
+                            return;
+                          }
+                          take(std::move(socket));
+                          accept();
+                        }));
+}
+
+/// A new connection, or one too many.
+void HttpServer::State::take(tcp::socket socket) {
+  bool full = false;
+  {
+    const std::lock_guard lock(mutex);
+    full = counters.connections >= options.limits.connections;
+    if (full) ++counters.refused;
+  }
+  if (full) {
+    const std::string body =
+        error_body(503, "the server has all the connections it may have: try again later");
+    const std::string text = fmt::format(
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: "
+        "1\r\nConnection: "
+        "close\r\nContent-Length: {}\r\n\r\n{}",
+        body.size(), body);
+    error_code ignored;
+    socket.non_blocking(true, ignored);
+    socket.write_some(asio::buffer(text), ignored);
+    socket.close(ignored);
+  } else if (tls) {
+    using Stream = asio::ssl::stream<tcp::socket>;
+    auto c = std::make_shared<Connection<Stream>>(Stream(std::move(socket), *tls), *this);
+    add(c);
+    c->start();
+  } else {
+    auto c = std::make_shared<Connection<tcp::socket>>(std::move(socket), *this);
+    add(c);
+    c->start();
+  }
 }
 
 HttpServer::HttpServer(HttpOptions options, HttpHandler handler, HttpErrorBody error_body)
@@ -659,7 +726,7 @@ int HttpServer::port() const { return state_->acceptor.local_endpoint().port(); 
 void HttpServer::start() {
   State& s = *state_;
   s.work.emplace(s.io.get_executor());
-  s.accept();
+  asio::post(s.strand, [&s] { s.accept(); });
   for (int i = 0; i < s.options.threads; ++i)
     s.threads.emplace_back([&s] {
       for (;;) try {
@@ -674,9 +741,10 @@ void HttpServer::start() {
 void HttpServer::stop_accepting() {
   State& s = *state_;
   if (s.stopping.exchange(true)) return;
-  asio::post(s.io, [&s] {
+  asio::post(s.strand, [&s] {
     error_code ec;
     s.acceptor.close(ec);
+    s.accept_pause.cancel();
   });
   for (const auto& c : s.open_connections()) c->shut(/*at_once=*/false);
 }

@@ -23,6 +23,7 @@ using Headers = std::vector<std::pair<std::string, std::string>>;
 struct HttpLimits {
   size_t header_bytes = 16 << 10;
   size_t body_bytes = 32 << 20;
+  size_t all_body_bytes = 256 << 20;  ///< of all requests that are being received or read
   int connections = 4096;
   double header_seconds = 10;  ///< from a request's first byte to the end of its headers
   double body_seconds = 60;    ///< ... to the end of its body
@@ -45,8 +46,9 @@ struct HttpRequest {
   std::string path;  ///< as sent, without the query
   std::string query;
   std::string body;
-  std::string peer;  ///< address
-  Headers headers;   ///< names in lower case
+  std::string peer;                  ///< address
+  Headers headers;                   ///< names in lower case
+  std::shared_ptr<void> body_share;  ///< of all_body_bytes, given back with the last copy
   /// First header of that (lower-case) name, or null.
   const std::string* header(std::string_view name) const;
 };

@@ -74,6 +74,16 @@ std::string prometheus_text(const engine::Stats& s, const HttpCounters& http, co
   t.value("vllm:prefix_cache_queries_total", "counter", "Tokens looked up in the prefix cache.",
           s.prefix_queried_tokens);
   t.value("vllm:prefix_cache_hits_total", "counter", "Tokens found there.", s.prefix_hit_tokens);
+  t.value("millrace:prefix_cache_hit_ratio", "gauge", "Found of looked up, since the start, 0 to 1.",
+          s.prefix_queried_tokens > 0
+              ? static_cast<double>(s.prefix_hit_tokens) / static_cast<double>(s.prefix_queried_tokens)
+              : 0.0);
+  if (model != nullptr)
+    t.value("vllm:cache_config_info", "gauge", "How the cache is laid out.", 1,
+            fmt::format(
+                ",block_size=\"{}\",cache_dtype=\"{}\",enable_prefix_caching=\"{}\",num_blocks=\"{}\"",
+                model->engine->options().block_size, engine::kv_type_name(*model->engine->options().kv_type),
+                model->engine->options().prefix_cache ? "True" : "False", s.blocks_total));
   t.value("vllm:num_preemptions_total", "counter", "Preemptions.",
           s.preemptions_recompute + s.preemptions_swap);
   t.value("vllm:prompt_tokens_total", "counter", "Prompt tokens, found ones included.", s.prompt_tokens);
@@ -95,6 +105,12 @@ std::string prometheus_text(const engine::Stats& s, const HttpCounters& http, co
               s.time_per_output_token);
   t.histogram("vllm:request_queue_time_seconds", "From arrival to the first step.", s.queue);
   t.histogram("vllm:e2e_request_latency_seconds", "From arrival to the end.", s.end_to_end);
+  t.histogram("vllm:request_prefill_time_seconds", "From the first step to the first token.", s.prefill);
+  t.histogram("vllm:request_decode_time_seconds", "From the first token to the end.", s.decode);
+  t.histogram("vllm:request_inference_time_seconds", "From the first step to the end.", s.inference);
+  t.histogram("vllm:request_params_n", "Answers asked for.", s.wanted_answers);
+  t.histogram("vllm:request_params_max_tokens", "Tokens that an answer may have.", s.wanted_tokens);
+  t.histogram("vllm:iteration_tokens_total", "Tokens of a step.", s.step_tokens);
   t.histogram("vllm:request_prompt_tokens", "Tokens of prompts.", s.prompt_length);
   t.histogram("vllm:request_generation_tokens", "Tokens of answers.", s.generation_length);
 

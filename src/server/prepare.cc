@@ -40,7 +40,20 @@ PromptTokens tokenise(const api::Prompt& prompt, const ServedModel& model, bool 
 }
 
 void render_chat(PreparedRequest& p, const ServedModel& model) {
-  api::GenerationRequest& r = p.request;
+  PromptTokens prompt = chat_prompt(p.request, model);
+  p.starts_in_reasoning = api::prompt_opens_reasoning(p.format, prompt.text);
+  p.prompts.push_back(std::move(prompt));
+}
+
+}  // namespace
+
+bool needs_grammar(const api::GenerationRequest& r) {
+  return r.constraint.kind != api::TextConstraint::Kind::kNone ||
+         (!r.tools.empty() && r.tool_choice.choice != api::ToolChoice::kNone);
+}
+
+PromptTokens chat_prompt(const api::GenerationRequest& r, const ServedModel& model) {
+  check_model(r.model, model);
   const bool tools = !r.tools.empty() && r.tool_choice.choice != api::ToolChoice::kNone;
   const std::string* source = model.chat.choose(tools);
   if (source == nullptr)
@@ -51,15 +64,7 @@ void render_chat(PreparedRequest& p, const ServedModel& model) {
   PromptTokens prompt;
   prompt.text = api::render_prompt(text::ChatTemplate::parse(*source), r, options);
   prompt.tokens = model.tokenizer->encode(prompt.text, {false, true});
-  p.starts_in_reasoning = api::prompt_opens_reasoning(p.format, prompt.text);
-  p.prompts.push_back(std::move(prompt));
-}
-
-}  // namespace
-
-bool needs_grammar(const api::GenerationRequest& r) {
-  return r.constraint.kind != api::TextConstraint::Kind::kNone ||
-         (!r.tools.empty() && r.tool_choice.choice != api::ToolChoice::kNone);
+  return prompt;
 }
 
 PreparedRequest prepare(api::GenerationRequest request, const ServedModel& model,

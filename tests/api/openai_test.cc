@@ -118,6 +118,16 @@ TEST(OpenAiRequest, BadBodiesGetOneSentence) {
   EXPECT_TRUE(refused(std::string(100000, '[')));
   EXPECT_TRUE(refused(R"({"prompt": "a", "metadata": )" + std::string(65, '[') + std::string(65, ']') + "}"));
   EXPECT_FALSE(refused(head + "\"" + std::string(1000, '[') + "\"}"));
+  // Objects whose reading would take minutes: many members, or long names of them.
+  const auto members = [](int count, const std::string& name) {
+    std::string body = R"({"prompt": "a", "metadata": {"first": ":,:,")";
+    for (int i = 0; i < count; ++i) body += fmt::format(",\"{}{}\":1", name, i);
+    return body + "}}";
+  };
+  EXPECT_FALSE(refused(members(5000, "")));
+  EXPECT_EQ(refusal([&] { parse_completion_request(members(200000, "")); }),
+            refusal([&] { parse_completion_request(members(5000, std::string(1000, 'n'))); }));
+  EXPECT_TRUE(refused(members(200000, "").substr(0, 1000000)));
 }
 
 TEST(OpenAiRequest, ConstraintsComeFromEveryNameTheyHave) {
@@ -293,6 +303,9 @@ TEST(Chat, RendersARequestAndFallsBackToTextArguments) {
   const auto turns = text::ChatTemplate::parse(
       "{% for m in messages %}[{{ m.role }}]{{ m.content | trim }}<end>{% endfor %}");
   EXPECT_EQ(render_prompt(turns, more), "[user]q<end>[assistant]So far ");
+  const GenerationRequest arguments = parse_chat_request(
+      R"({"messages": [{"role": "user", "content": "q"}], "chat_template_kwargs": {"mood": "calm", "n": [1, 2]}})");
+  EXPECT_EQ(render_prompt(text::ChatTemplate::parse("{{ mood }}{{ n[1] }}"), arguments), "calm2");
 }
 
 /// What a grammar's literals and one example of arguments spell must be what the parser of the format

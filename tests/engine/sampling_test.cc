@@ -74,8 +74,52 @@ TEST(Sampling, TopPKeepsTheSmallestSetThatReachesP) {
     while (count < all.size() && mass < p) mass += all[count++].first;
     // Rounding may move the border by one candidate.
     ASSERT_NEAR(static_cast<double>(c.size()), static_cast<double>(count), 1.0);
-    for (size_t i = 0; i < c.size(); ++i) ASSERT_EQ(c[i].token, all[i].second);
+    std::set<int32_t> expected;
+    for (size_t i = 0; i < c.size(); ++i) expected.insert(all[i].second);
+    ASSERT_EQ(tokens_of(c), expected);
+    // Told beforehand what is enough, less is looked at, and the outcome is the same.
+    for (const float share : {0.0f, 0.02f}) {
+      Candidates told;
+      told.collect(logits, 0, 1.0f, {static_cast<double>(p), share});
+      make_top_p(p)->apply(told, random);
+      if (share > 0) make_min_p(share)->apply(told, random);
+      Candidates whole;
+      whole.collect(logits, 0, 1.0f);
+      make_top_p(p)->apply(whole, random);
+      if (share > 0) make_min_p(share)->apply(whole, random);
+      ASSERT_NEAR(static_cast<double>(told.size()), static_cast<double>(whole.size()), 1.0);
+      if (told.size() == whole.size()) {
+        ASSERT_EQ(tokens_of(told), tokens_of(whole));
+      }
+    }
   }
+}
+
+TEST(Sampling, DrawingFromAllNeedsNoList) {
+  Random random(millrace::testing::seed());
+  for (int round = 0; round < 300; ++round) {
+    const auto logits = random_logits(random, 1 + random.below(5000), 3);
+    const float temperature = 0.05f + 2 * random.uniform();
+    const double u = random.uniform_double();
+    Candidates c;
+    c.collect(logits, 0, temperature);
+    const int32_t drawn = c.draw_from(logits, temperature, u);
+    // The sums differ in rounding, so that a neighbour may be meant.
+    const auto near = [&](double at) { return c[c.draw(std::clamp(at, 0.0, 0.9999999))].token; };
+    ASSERT_TRUE(drawn == near(u) || drawn == near(u - 1e-5) || drawn == near(u + 1e-5)) << drawn;
+  }
+  Candidates c;
+  const std::vector<float> none(100, kNever), nan(100, std::nanf(""));
+  for (const auto& logits : {none, nan}) {
+    EXPECT_EQ(c.draw_from(logits, 1.0f, 0.5), -1);
+    EXPECT_EQ(c.likeliest(logits), -1);
+    c.collect(logits, 5, 1.0f);
+    EXPECT_TRUE(c.empty());
+  }
+  const std::vector<float> two = {kNever, 3, kNever, 3};
+  EXPECT_EQ(c.likeliest(two), 1);
+  EXPECT_EQ(c.draw_from(two, 1e-38f, 0.4), 1);
+  EXPECT_EQ(c.draw_from(two, 1e-38f, 0.6), 3);
 }
 
 TEST(Sampling, MinPAndTypicalKeepWhatTheirDefinitionsSay) {

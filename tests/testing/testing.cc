@@ -25,7 +25,10 @@ std::filesystem::path shared_data(const std::string& relative) {
   return std::filesystem::exists(path) ? path : std::filesystem::path();
 }
 
-std::filesystem::path millrace_binary() { return MILLRACE_BINARY; }
+std::filesystem::path millrace_binary() {
+  const char* env = std::getenv("MILLRACE_BINARY");
+  return env ? env : MILLRACE_BINARY;
+}
 
 uint64_t seed() {
   static const uint64_t value = [] {
@@ -39,6 +42,20 @@ int64_t scaled(int64_t iterations) {
   const char* env = std::getenv("MILLRACE_TEST_SCALE");
   const double scale = env ? std::atof(env) : 1.0;
   return std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(iterations) * scale));
+}
+
+double slowness() {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  return 10;
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
+  return 10;
+#else
+  return 1;
+#endif
+#else
+  return 1;
+#endif
 }
 
 std::string read_file(const std::filesystem::path& path) {

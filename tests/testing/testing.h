@@ -17,7 +17,7 @@ std::filesystem::path fixture(const std::string& relative);
 /// Use MILLRACE_NEED_SHARED, which skips the test and says so.
 std::filesystem::path shared_data(const std::string& relative);
 
-/// The built `millrace` program.
+/// The built `millrace` program, or the one that the environment's MILLRACE_BINARY names.
 std::filesystem::path millrace_binary();
 
 /// Seed of this run's random tests: MILLRACE_TEST_SEED if set, else a fixed default. Printed at the start of
@@ -26,6 +26,9 @@ uint64_t seed();
 
 /// Scale of random tests: MILLRACE_TEST_SCALE (default 1.0) multiplies iteration counts.
 int64_t scaled(int64_t iterations);
+
+/// How many times as long things may take in this build: 1, or more under a sanitizer.
+double slowness();
 
 std::string read_file(const std::filesystem::path& path);
 void write_file(const std::filesystem::path& path, const std::string& bytes);

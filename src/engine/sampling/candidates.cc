@@ -1,6 +1,7 @@
 #include "engine/sampling/candidates.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -8,101 +9,164 @@ namespace millrace::engine {
 namespace {
 
 constexpr float kNegligible = 24.0f;
+/// How near to the likeliest is looked first where a part of the mass is enough, in nats.
+constexpr std::array<float, 2> kNear = {6.0f, 12.0f};
+constexpr size_t kDrawBlock = 256;
+/// Below this a temperature is as good as 0, and dividing by it is not safe.
+constexpr float kCoolest = 1e-6f;
 
 bool likelier(const Candidate& a, const Candidate& b) {
   return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
 }
 
-float largest(std::span<const float> x) {
-  // Sixteen running maxima, so that the loop becomes vector instructions.
-  constexpr size_t kLanes = 16;
-  float best[kLanes];
-  std::fill_n(best, kLanes, -std::numeric_limits<float>::infinity());
+/// Eight running sums, so that the loop becomes vector instructions.
+float sum_of(const float* x, size_t n) {
+  float sums[8] = {};
   size_t i = 0;
-  for (; i + kLanes <= x.size(); i += kLanes)
-    for (size_t l = 0; l < kLanes; ++l) best[l] = x[i + l] > best[l] ? x[i + l] : best[l];
-  for (; i < x.size(); ++i) best[0] = std::max(best[0], x[i]);
-  return *std::max_element(best, best + kLanes);
+  for (; i + 8 <= n; i += 8)
+    for (size_t l = 0; l < 8; ++l) sums[l] += x[i + l];
+  for (; i < n; ++i) sums[0] += x[i];
+  return ((sums[0] + sums[4]) + (sums[1] + sums[5])) + ((sums[2] + sums[6]) + (sums[3] + sums[7]));
 }
 
 }  // namespace
 
-void Candidates::collect(std::span<const float> logits, int32_t top_k, float temperature) {
+size_t Candidates::collect_near(std::span<const float> logits, float top, float temperature, float distance) {
+  const auto found =
+      static_cast<size_t>(ops::collect_within(*kernels_, logits, distance * temperature, ids_, values_));
+  for (size_t i = 0; i < found; ++i) values_[i] = (values_[i] - top) / temperature;
+  return found;
+}
+
+double Candidates::weigh(size_t count) {
+  weights_.resize(std::max(weights_.size(), count));
+  return static_cast<double>(
+      kernels_->exp_sum(weights_.data(), values_.data(), 0.0f, static_cast<int64_t>(count)));
+}
+
+void Candidates::collect(std::span<const float> logits, int32_t top_k, float temperature, Enough enough) {
   list_.clear();
-  sorted_ = 0;
-  has_probabilities_ = false;
-  const float top = largest(logits);
+  rest_ = 0;
+  temperature = std::max(temperature, kCoolest);
+  const auto n = static_cast<int64_t>(logits.size());
+  const float top = kernels_->max(logits.data(), n);
   if (!std::isfinite(top)) return;
-  const float inverse = 1.0f / temperature;
-  float threshold = top - kNegligible * temperature;
-  const auto k = top_k > 0 ? static_cast<size_t>(top_k) : logits.size();
-  // With a small k the list is cut whenever it holds four times as many, and the threshold rises to what was
-  // cut.
-  const size_t room = k < logits.size() ? std::max<size_t>(4 * k, 64) : std::numeric_limits<size_t>::max();
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (!(logits[i] >= threshold)) continue;
-    list_.push_back({static_cast<int32_t>(i), logits[i], 0.0f});
-    if (list_.size() < room) continue;
-    std::nth_element(list_.begin(), list_.begin() + static_cast<ptrdiff_t>(k) - 1, list_.end(), likelier);
-    list_.resize(k);
-    threshold = list_[k - 1].logit;
+  size_t found = 0;
+  if (top_k > 0 && top_k < n) {
+    ids_.resize(std::max(ids_.size(), static_cast<size_t>(top_k)));
+    values_.resize(ids_.size());
+    found = static_cast<size_t>(ops::top_k(*kernels_, logits, top_k, ids_.data(), values_.data(), scratch_));
+    for (size_t i = 0; i < found; ++i) values_[i] = (values_[i] - top) / temperature;
+    weigh(found);
+  } else {
+    // A little more than the share: min-p itself decides at the border.
+    const float furthest =
+        enough.share > 0 ? std::min(kNegligible, 1e-3f - std::log(enough.share)) : kNegligible;
+    double all = 0, mass = 0;
+    if (enough.mass < 1) {
+      all = static_cast<double>(kernels_->exp_sum_scaled(logits.data(), -top, 1.0f / temperature, n));
+      for (const float near : kNear) {
+        if (near >= furthest || mass >= enough.mass * all) break;
+        found = collect_near(logits, top, temperature, near);
+        mass = weigh(found);
+      }
+    }
+    if (found == 0 || mass < enough.mass * all) {
+      found = collect_near(logits, top, temperature, furthest);
+      mass = weigh(found);
+    }
+    rest_ = std::max(0.0, all - mass);
   }
-  if (list_.size() > k) {
-    std::nth_element(list_.begin(), list_.begin() + static_cast<ptrdiff_t>(k) - 1, list_.end(), likelier);
-    list_.resize(k);
-  }
-  // Partial selection leaves an order that depends on the library; ids give one that does not.
-  if (k < logits.size())
+  list_.resize(found);
+  for (size_t i = 0; i < found; ++i) list_[i] = {ids_[i], values_[i], weights_[i]};
+  if (top_k > 0 && top_k < n)
     std::sort(list_.begin(), list_.end(),
               [](const Candidate& a, const Candidate& b) { return a.token < b.token; });
-  for (Candidate& c : list_) c.logit = (c.logit - top) * inverse;
+}
+
+int32_t Candidates::likeliest(std::span<const float> logits) const {
+  const auto at = static_cast<size_t>(kernels_->argmax(logits.data(), static_cast<int64_t>(logits.size())));
+  return std::isfinite(logits[at]) ? static_cast<int32_t>(at) : -1;
+}
+
+int32_t Candidates::draw_from(std::span<const float> logits, float temperature, double u) {
+  temperature = std::max(temperature, kCoolest);
+  const float top = kernels_->max(logits.data(), static_cast<int64_t>(logits.size()));
+  if (!std::isfinite(top)) return -1;
+  const size_t found = collect_near(logits, top, temperature, kNegligible);
+  weigh(found);
+  blocks_.clear();
+  double sum = 0;
+  for (size_t i = 0; i < found; i += kDrawBlock) {
+    blocks_.push_back(static_cast<double>(sum_of(weights_.data() + i, std::min(kDrawBlock, found - i))));
+    sum += blocks_.back();
+  }
+  double left = u * sum;
+  size_t block = 0;
+  while (block + 1 < blocks_.size() && left >= blocks_[block]) left -= blocks_[block++];
+  const size_t end = std::min(found, (block + 1) * kDrawBlock);
+  for (size_t i = block * kDrawBlock; i < end; ++i) {
+    left -= static_cast<double>(weights_[i]);
+    if (left < 0) return ids_[i];
+  }
+  // Rounding may leave a rest; it belongs to the last that can be drawn at all.
+  for (size_t i = end; i-- > 0;)
+    if (weights_[i] > 0) return ids_[i];
+  return ids_[0];
 }
 
 void Candidates::normalise() {
   double sum = 0;
-  if (has_probabilities_) {
-    for (const Candidate& c : list_) sum += c.probability;
-  } else {
-    // collect() has put the likeliest at logit 0, and no sampler before the first call here removes it.
-    for (Candidate& c : list_) {
-      c.probability = std::exp(c.logit);
-      sum += c.probability;
-    }
-    has_probabilities_ = true;
-  }
+  for (const Candidate& c : list_) sum += static_cast<double>(c.probability);
   const auto scale = static_cast<float>(1.0 / sum);
   for (Candidate& c : list_) c.probability *= scale;
+  rest_ = 0;
 }
 
-size_t Candidates::sort_until(double mass, size_t count) {
-  double sum = 0;
-  size_t counted = 0;
-  size_t step = 64;
-  for (;;) {
-    for (; counted < sorted_; ++counted) {
-      if (sum >= mass && counted >= count) return counted;
-      sum += list_[counted].probability;
-    }
-    if (sorted_ == list_.size() || (sum >= mass && counted >= count)) return counted;
-    const size_t end = std::min(list_.size(), sorted_ + step);
-    std::partial_sort(list_.begin() + static_cast<ptrdiff_t>(sorted_),
-                      list_.begin() + static_cast<ptrdiff_t>(end), list_.end(), likelier);
-    sorted_ = end;
-    step *= 8;
-  }
+void Candidates::keep_mass(double mass) {
+  double wanted = rest_;
+  for (const Candidate& c : list_) wanted += static_cast<double>(c.probability);
+  wanted *= mass;
+  rest_ = 0;
+  // The mass by how far below the likeliest it lies, in narrow steps; only the step at the border is sorted.
+  constexpr size_t kSteps = 2048;
+  constexpr float kPerNat = static_cast<float>(kSteps) / kNegligible;
+  const auto step_of = [](const Candidate& c) {
+    return static_cast<size_t>(std::min(-c.logit * kPerNat, static_cast<float>(kSteps - 1)));
+  };
+  std::array<double, kSteps> steps{};
+  for (const Candidate& c : list_) steps[step_of(c)] += static_cast<double>(c.probability);
+  size_t border = 0;
+  while (border + 1 < kSteps && steps[border] < wanted) wanted -= steps[border++];
+  border_.clear();
+  for (const Candidate& c : list_)
+    if (step_of(c) == border) border_.push_back(c);
+  std::sort(border_.begin(), border_.end(), likelier);
+  size_t kept = 0;
+  while (kept < border_.size() && wanted > 0) wanted -= static_cast<double>(border_[kept++].probability);
+  if (kept == 0) return;  // the list holds no more than that
+  const Candidate last = border_[kept - 1];
+  filter([&](const Candidate& c) {
+    const size_t step = step_of(c);
+    return step < border || (step == border && !likelier(last, c));
+  });
+}
+
+void Candidates::sort_until(size_t count) {
+  const auto middle = list_.begin() + static_cast<ptrdiff_t>(std::min(count, list_.size()));
+  std::partial_sort(list_.begin(), middle, list_.end(), likelier);
 }
 
 void Candidates::drop_front(size_t n) {
   list_.erase(list_.begin(), list_.begin() + static_cast<ptrdiff_t>(std::min(n, list_.size())));
-  sorted_ = sorted_ > n ? sorted_ - n : 0;
 }
 
 size_t Candidates::draw(double u) const {
   double sum = 0;
-  for (const Candidate& c : list_) sum += c.probability;
+  for (const Candidate& c : list_) sum += static_cast<double>(c.probability);
   double left = u * sum;
   for (size_t i = 0; i < list_.size(); ++i) {
-    left -= list_[i].probability;
+    left -= static_cast<double>(list_[i].probability);
     if (left < 0) return i;
   }
   // Rounding may leave a rest; it belongs to the last that can be drawn at all.

@@ -10,17 +10,6 @@ namespace {
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
-TokenId largest_index(std::span<const float> logits) {
-  TokenId best = -1;
-  float top = kNever;
-  for (size_t i = 0; i < logits.size(); ++i)
-    if (logits[i] > top) {
-      top = logits[i];
-      best = static_cast<TokenId>(i);
-    }
-  return std::isfinite(top) ? best : -1;
-}
-
 }  // namespace
 
 void apply_mask(std::span<float> logits, std::span<const uint64_t> bits) {
@@ -51,6 +40,8 @@ SamplerChain::SamplerChain(const SamplingParams& p, uint64_t seed, uint64_t stre
     if (p.mirostat == 2) filters_.push_back(make_mirostat_2(p.mirostat_tau, p.mirostat_eta));
     return;
   }
+  if (p.top_p < 1) enough_.mass = static_cast<double>(p.top_p);
+  enough_.share = p.min_p;
   if (p.top_p < 1) filters_.push_back(make_top_p(p.top_p));
   if (p.min_p > 0) filters_.push_back(make_min_p(p.min_p));
   if (p.typical_p < 1) filters_.push_back(make_typical(p.typical_p));
@@ -77,8 +68,9 @@ Picked SamplerChain::sample(std::span<float> logits, std::span<const TokenId> to
     process(logits, tokens, mask, banned);
     return pick(logits, scratch);
   }
-  const double log_sum = log_sum_exp(logits);
-  std::vector<TokenLogprob> top = top_logprobs(logits, logprobs_, log_sum);
+  const kernels::Table& kernels = scratch.candidates.kernels();
+  const double log_sum = log_sum_exp(logits, kernels);
+  std::vector<TokenLogprob> top = top_logprobs(logits, logprobs_, log_sum, kernels);
   scratch.logits.assign(logits.begin(), logits.end());
   process(logits, tokens, mask, banned);
   Picked picked = pick(logits, scratch);
@@ -92,10 +84,14 @@ Picked SamplerChain::pick(std::span<float> logits, SampleScratch& scratch) {
   Candidates& candidates = scratch.candidates;
   Picked picked;
   if (temperature_ == 0) {
-    picked.token = largest_index(logits);
+    picked.token = candidates.likeliest(logits);
     return picked;
   }
-  candidates.collect(logits, top_k_, temperature_);
+  if (filters_.empty() && top_k_ == 0) {
+    picked.token = candidates.draw_from(logits, temperature_, random_.uniform_double());
+    return picked;
+  }
+  candidates.collect(logits, top_k_, temperature_, enough_);
   if (candidates.empty()) return picked;
   for (const auto& filter : filters_) filter->apply(candidates, random_);
   candidates.normalise();
@@ -115,6 +111,7 @@ SamplerChain SamplerChain::fork(uint64_t stream) const {
   copy.temperature_ = temperature_;
   copy.top_k_ = top_k_;
   copy.logprobs_ = logprobs_;
+  copy.enough_ = enough_;
   copy.logit_bias_ = logit_bias_;
   for (const auto& p : processors_) copy.processors_.push_back(p->fork());
   for (const auto& f : filters_) copy.filters_.push_back(f->fork());

@@ -70,6 +70,7 @@ class SamplerChain {
   float temperature_ = 1;
   int32_t top_k_ = 0;
   int32_t logprobs_ = -1;
+  Candidates::Enough enough_;
   std::vector<std::pair<TokenId, float>> logit_bias_;
   std::vector<std::unique_ptr<LogitProcessor>> processors_;
   std::vector<std::unique_ptr<CandidateFilter>> filters_;

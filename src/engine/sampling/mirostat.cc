@@ -36,7 +36,7 @@ class Mirostat1 : public Mirostat {
   void apply(Candidates& c, Random&) override {
     c.normalise();
     const size_t fitted = std::min<size_t>(100, c.size());
-    c.sort_until(0, fitted);
+    c.sort_until(fitted);
     double tb = 0, tt = 0;
     for (size_t i = 0; i + 1 < fitted; ++i) {
       if (c[i + 1].probability <= 0) break;
@@ -50,7 +50,7 @@ class Mirostat1 : public Mirostat {
     const double k =
         std::pow(epsilon * std::pow(2.0, mu_) / (1.0 - std::pow(vocab_size_, -epsilon)), 1.0 / s);
     const auto keep = static_cast<size_t>(std::clamp(k, 1.0, static_cast<double>(c.size())));
-    c.sort_until(0, keep);
+    c.sort_until(keep);
     c.truncate(keep);
     cut(c);
   }

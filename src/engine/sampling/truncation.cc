@@ -13,10 +13,7 @@ namespace {
 class TopP : public CandidateFilter {
  public:
   explicit TopP(float p) : p_(p) {}
-  void apply(Candidates& c, Random&) override {
-    c.normalise();
-    c.truncate(std::max<size_t>(1, c.sort_until(p_, 1)));
-  }
+  void apply(Candidates& c, Random&) override { c.keep_mass(p_); }
   std::unique_ptr<CandidateFilter> fork() const override { return std::make_unique<TopP>(*this); }
 
  private:
@@ -100,7 +97,7 @@ class Xtc : public CandidateFilter {
     size_t likely = 0;
     for (const Candidate& x : c.all()) likely += x.probability >= threshold_;
     if (likely < 2) return;
-    c.sort_until(0, likely);
+    c.sort_until(likely);
     c.drop_front(likely - 1);
   }
   std::unique_ptr<CandidateFilter> fork() const override { return std::make_unique<Xtc>(*this); }
