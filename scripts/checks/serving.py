@@ -2,25 +2,31 @@
 """What serving gains, measured in one run on this machine: `millrace serve` with one policy or option and with another,
 the same load on both by `millrace bench serve`.
 
-    serving.py --millrace build/release/millrace MODEL [--only batch,prefix,intruder,users] [--threads N] [--scale X]
+    serving.py --millrace build/release/millrace MODEL [--only batch,prefix,intruder,users,overhead,isa]
+               [--threads N] [--scale X] [--serve "OPTIONS"]
 
   batch     16 users (96-token prompts, 48 out): one by one, static batches, the default; wanted: 3.5 times one by one
   prefix    16 users with 1,024 tokens of prompt in common: prefix cache off and on; wanted: 2.5 times
   intruder  8 running streams, a prompt of 4,000 tokens in the middle: p99 between tokens at most 2.5 times the median
   users     1, 4 and 16 users: tokens per second together, time to the first token
+  overhead  4 and 16 users: share of the wall time that is not spent in the model; wanted: at most 3 %
+  isa       16 and 32 users with the default of bit-identical answers and with --isa auto
 
-Each figure is printed with the ratio that is wanted of it; the exit status is 1 when one is missed. --scale shortens it.
+--serve gives every server more options. Each figure is printed with the ratio that is wanted of it; the exit status is 1 when one is missed. --scale shortens it.
 """
 import argparse
 import json
 import re
+import shlex
 import subprocess
 import sys
+import urllib.request
 
 
 class Server:
     def __init__(self, args, options):
         command = [args.millrace, "serve", "-m", args.model, "--port", "0", "--quiet", *options]
+        command += shlex.split(args.serve)
         if args.threads:
             command += ["--threads", str(args.threads)]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
@@ -37,6 +43,10 @@ class Server:
         if report["failed"]:
             raise SystemExit(f"serving.py: {report['failed']} requests failed: {report['errors']}")
         return report
+
+    def metric(self, name):
+        text = urllib.request.urlopen(self.url + "/metrics").read().decode()
+        return float(re.search(rf"^{name}{{.*}} (\S+)$", text, re.M).group(1))
 
     def __enter__(self):
         return self
@@ -113,13 +123,36 @@ def several(args):
     return good
 
 
+def overhead(args):
+    print("share of the wall time outside the model, 96-token prompts, 48 out")
+    good = True
+    with Server(args, []) as server:
+        for count in (4, 16):
+            before = server.metric("millrace:forward_seconds_total")
+            report = server.load(args, *users(args, count, 3 * count))
+            inside = server.metric("millrace:forward_seconds_total") - before
+            show(f"{count} users", report)
+            good &= verdict("% outside", 100 * (1 - inside / report["seconds"]), 3.0, at_most=True)
+    return good
+
+
+def isa(args):
+    print("16 and 32 users by instruction set, 96-token prompts, 48 out")
+    for name in ("avx512", "auto"):
+        with Server(args, ["--isa", name]) as server:
+            for count in (16, 32):
+                show(f"{name}, {count} users", server.load(args, *users(args, count, 2 * count)))
+    return True
+
+
 def main():
-    parts = {"batch": batch, "prefix": prefix, "intruder": intruder, "users": several}
+    parts = {"batch": batch, "prefix": prefix, "intruder": intruder, "users": several, "overhead": overhead, "isa": isa}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("--millrace", default="build/release/millrace")
     parser.add_argument("--threads", type=int, default=0)
-    parser.add_argument("--only", default=",".join(parts))
+    parser.add_argument("--only", default="batch,prefix,intruder,users,overhead")
+    parser.add_argument("--serve", default="", help="more options of every server")
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of requests")
     parser.add_argument("--stream", type=int, default=1000, help="tokens of each running stream")
     args = parser.parse_args()

@@ -55,6 +55,7 @@ struct ThreadPool::State {
   alignas(64) std::atomic<uint32_t> barrier_generation{0};
   alignas(64) std::atomic<int> barrier_arrived{0};
   std::atomic<bool> stopping{false};
+  std::atomic<bool> open{false};  // a region is under way
   const FunctionRef<void(int)>* body = nullptr;
   bool may_spin = true;
   std::mutex error_mutex;
@@ -100,6 +101,11 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::run(FunctionRef<void(int)> body) {
   State& s = *state_;
+  if (num_threads_ > 1) {
+    // Else both would wait for workers that serve only one of them.
+    check(!s.open.exchange(true, std::memory_order_acquire),
+          "a region of a thread pool was opened while another was under way");
+  }
   s.body = &body;
   if (num_threads_ > 1) {
     s.running.store(num_threads_ - 1, std::memory_order_relaxed);
@@ -109,6 +115,7 @@ void ThreadPool::run(FunctionRef<void(int)> body) {
   s.call(0);
   int left = num_threads_ > 1 ? s.running.load(std::memory_order_acquire) : 0;
   while (left != 0) left = wait_for_change(s.running, left, s.may_spin);
+  s.open.store(false, std::memory_order_release);
   if (s.error) {
     std::exception_ptr error;
     std::swap(error, s.error);

@@ -152,6 +152,7 @@ class Loop {
   std::vector<Job> jobs_;
   std::vector<SampleScratch> scratch_;
   int64_t swapped_bytes_ = 0;
+  double forward_seconds_ = 0;     // of this step in the model
   std::vector<Sequence*> masked_;  // whose masks the companion computes
   Companion companion_;
 

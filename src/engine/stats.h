@@ -60,6 +60,7 @@ struct Stats {
   std::vector<std::vector<uint64_t>> expert_tokens;
   uint64_t jumped_tokens = 0;  ///< forced by a constraint, computed without a step of their own
   double busy_seconds = 0;     ///< in steps
+  double forward_seconds = 0;  ///< ... of which in the model
 
   // Seconds, but for the token counts.
   Histogram ttft, time_between_tokens, time_per_output_token, queue, end_to_end, step;

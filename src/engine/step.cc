@@ -25,6 +25,7 @@ bool Loop::step() {
   }
   const auto sequences = static_cast<int64_t>(entries_.size());
   jobs_.clear();
+  forward_seconds_ = 0;
   compute(/*embeddings=*/false);
   sample();
   compute(/*embeddings=*/true);
@@ -35,6 +36,7 @@ bool Loop::step() {
   const std::lock_guard lock(mutex_);
   ++stats_.steps;
   stats_.busy_seconds += seconds;
+  stats_.forward_seconds += forward_seconds_;
   stats_.step.add(seconds);
   stats_.step_tokens.add(static_cast<double>(rows));
   stats_.batch_tokens = rows;
@@ -142,12 +144,14 @@ void Loop::compute(bool embeddings) {
     if ((e.sequence->request->request.task == Task::kEmbed) == embeddings) part_.push_back(e);
   if (part_.empty()) return;
   if (!embeddings && *options_.masks_beside_step) begin_masks();
+  const double begin = now();
   try {
     runner_.forward(part_, embeddings);
   } catch (...) {
     companion_.wait();
     throw;
   }
+  forward_seconds_ += now() - begin;
   companion_.wait();
   for (const StepEntry& e : part_) {
     commit(e);

@@ -134,6 +134,7 @@ std::string prometheus_text(const engine::Stats& s, const HttpCounters& http, co
   t.value("millrace:memory_bytes", "gauge", "Memory by use.", resident_bytes(), ",use=\"resident\"");
   t.value("millrace:steps_total", "counter", "Steps of the engine.", s.steps);
   t.value("millrace:busy_seconds_total", "counter", "Time in steps.", s.busy_seconds);
+  t.value("millrace:forward_seconds_total", "counter", "Of this, in the model.", s.forward_seconds);
   for (size_t layer = 0; layer < s.expert_tokens.size(); ++layer)
     for (size_t expert = 0; expert < s.expert_tokens[layer].size(); ++expert)
       t.value("millrace:expert_tokens_total", "counter", "Rows that each expert of a layer got.",

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <numeric>
+#include <thread>
 
 #include "core/cpu.h"
 #include "core/error.h"
@@ -56,6 +57,28 @@ TEST(ThreadPool, AnExceptionReachesTheCallerAndThePoolGoesOn) {
   std::atomic<int> ran{0};
   pool.run([&](int) { ++ran; });
   EXPECT_EQ(ran, 2);
+}
+
+TEST(ThreadPool, TwoRegionsAtOnceAreAnErrorAndNoDeadlock) {
+  ThreadPool pool(3);
+  EXPECT_THROW(pool.run([&](int) { pool.run([](int) {}); }), Error);
+  // From another thread, too; and the first goes on undisturbed.
+  std::atomic<int> refused{0}, ran{0};
+  pool.run([&](int thread) {
+    ++ran;
+    if (thread != 0) return;
+    std::thread([&] {
+      try {
+        pool.run([](int) {});
+      } catch (const Error&) {
+        ++refused;
+      }
+    }).join();
+  });
+  EXPECT_EQ(refused, 1);
+  EXPECT_EQ(ran, 3);
+  pool.run([&](int) { ++ran; });
+  EXPECT_EQ(ran, 6);
 }
 
 TEST(ThreadPool, RefusesNonsense) {
