@@ -12,7 +12,7 @@ namespace millrace::grammar {
 namespace {
 
 Grammar choices_grammar(const std::string& text, Budget& budget) {
-  budget.check_source(text.size());
+  Budget::check_source(text.size(), budget.limits().choices_bytes);
   nlohmann::json list;
   try {
     list = nlohmann::json::parse(text);

@@ -11,6 +11,45 @@ namespace {
 
 uint64_t plus(uint64_t a, uint64_t b) { return std::min(CompletionCost::kNever, a + b); }
 
+// Bytes that the character being read still needs beyond the one that the distance of its state counts (which
+// has not moved yet where the target is open).
+uint64_t bytes_of_phase(uint32_t phase) {
+  using namespace string_phase;
+  switch (phase) {
+    case kTail1:
+    case kHexTail1:
+    case kBits2:
+    case kHex2:
+    case kLow2:
+      return 1;
+    case kTail2:
+    case kTailE0:
+    case kTailEd:
+    case kHexTail2:
+    case kBits3:
+    case kHex3:
+    case kLow3:
+    case kLowTail3:
+      return 2;
+    case kTail3:
+    case kTailF0:
+    case kTailF4:
+    case kHexTail3:
+    case kHex4:
+    case kLow4:
+    case kLowTail4:
+      return 3;
+    case kLowU:
+    case kLowTailU:
+      return 4;
+    case kLowBackslash:
+    case kLowTailBackslash:
+      return 5;
+    default:
+      return 0;
+  }
+}
+
 }  // namespace
 
 std::vector<uint64_t> CompletionCost::distances(const Dfa& dfa) {
@@ -110,12 +149,8 @@ uint64_t CompletionCost::of_string(const CompiledString& s, uint32_t state, uint
       return plus(cost, 2);
     case string_phase::kChar:
       return plus(cost, 1);
-    case string_phase::kEscape:
-      return plus(cost, 2);
-    case string_phase::kHex4:
-      return plus(cost, 16);
     default:
-      return plus(cost, string_phase::settled(r.phase) ? 5 : 10);
+      return plus(cost, 1 + bytes_of_phase(r.phase));
   }
 }
 
@@ -197,8 +232,7 @@ uint64_t CompletionCost::of_object(const CompiledObject& o, Position at, std::sp
     for (const auto& e : o.rule.keys->out(s))
       if (!visited[e.target]) visited[e.target] = 1, queue.push_back({e.target, depth + 1});
   }
-  const uint32_t phase = StringRegister::unpack(key).phase;
-  return plus(best, phase == string_phase::kChar ? 0 : phase == string_phase::kEscape ? 1 : 6);
+  return plus(best, bytes_of_phase(StringRegister::unpack(key).phase));
 }
 
 uint64_t CompletionCost::of_array(const ArrayRule& a, Position at, std::span<const uint64_t> record) const {

@@ -287,7 +287,7 @@ class GbnfParser {
 }  // namespace
 
 Grammar gbnf_grammar(std::string_view source, Budget& budget) {
-  budget.check_source(source.size());
+  Budget::check_source(source.size(), budget.limits().expression_bytes);
   return GbnfParser(source, budget).run();
 }
 

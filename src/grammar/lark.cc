@@ -346,7 +346,7 @@ class LarkParser {
 }  // namespace
 
 Grammar lark_grammar(std::string_view source, Budget& budget) {
-  budget.check_source(source.size());
+  Budget::check_source(source.size(), budget.limits().expression_bytes);
   return LarkParser(source, budget).run();
 }
 

@@ -10,12 +10,14 @@
 namespace millrace::grammar {
 
 struct Limits {
-  size_t source_bytes = size_t{4} << 20;  ///< length of the grammar's text
-  size_t depth = 400;                     ///< nesting of groups, or of schemas within schemas
-  size_t rules = 100'000;                 ///< rules after lowering
-  size_t states = 400'000;                ///< automaton states, all rules together
+  size_t source_bytes = size_t{4} << 20;        ///< length of a JSON Schema's text
+  size_t expression_bytes = size_t{256} << 10;  ///< of a regular expression's, GBNF's, Lark's
+  size_t choices_bytes = size_t{512} << 10;
+  size_t depth = 400;          ///< nesting of groups, or of schemas within schemas
+  size_t rules = 100'000;      ///< rules after lowering
+  size_t states = 400'000;     ///< automaton states, all rules together
   size_t alternatives = 1024;  ///< shapes of one schema after allOf/anyOf/oneOf/not are multiplied out
-  size_t memory_bytes = size_t{48} << 20;  ///< estimate of what the compiler and its result hold
+  size_t memory_bytes = size_t{30} << 20;  ///< estimate of what the compiler and its result hold
   double seconds = 0.9;                    ///< time of one compilation
 };
 
@@ -50,9 +52,9 @@ class Budget {
     require(depth <= limits_.depth, ErrorCode::kLimitExceeded,
             "the grammar nests deeper than {} levels (limit on depth)", limits_.depth);
   }
-  void check_source(size_t bytes) const {
-    require(bytes <= limits_.source_bytes, ErrorCode::kLimitExceeded,
-            "the grammar's text has {} bytes, more than {} (limit on size)", bytes, limits_.source_bytes);
+  static void check_source(size_t bytes, size_t limit) {
+    require(bytes <= limit, ErrorCode::kLimitExceeded,
+            "the grammar's text has {} bytes, more than {} (limit on size)", bytes, limit);
   }
   double elapsed_seconds() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();

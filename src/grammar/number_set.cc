@@ -79,7 +79,7 @@ NumberSets::NumberSets(Budget& budget) : budget_(budget) {
   // Decimals that every double tells apart: at most 15 digits.
   safe_decimals_ = whole_text("-?(0|[1-9][0-9]{0,6})(\\.[0-9]{1,8})?", budget);
   any_ = FuzzySet::crisp(whole_text("-?(0|[1-9][0-9]*)(\\.[0-9]+)?([eE][-+]?[0-9]{1,2})?", budget));
-  Dfa sure = whole_text("-?((0|[1-9][0-9]*)|(0|[1-9][0-9]{0,14})\\.0+)", budget);
+  Dfa sure = whole_text("-?((0|[1-9][0-9]*)|(0|[1-9][0-9]{0,14})\\.0{1,15})", budget);
   // Anything but a fraction that is surely none may be an integer: exponents, and long fractions that round.
   Dfa surely_not =
       combine(safe_decimals_, whole_text("-?[0-9]+(\\.0+)?", budget), SetOperation::kMinus, budget);
@@ -110,9 +110,9 @@ FuzzySet NumberSets::value(const Decimal& d) {
   std::string pattern = d.negative ? "-" : d.is_zero() ? "-?" : "";
   pattern += digits;
   if (!d.fraction.empty()) {
-    pattern += "\\." + d.fraction + "0*";
+    pattern += "\\." + d.fraction + "0{0,15}";
   } else if (d.digits.size() <= 15) {
-    pattern += "(\\.0+)?";
+    pattern += "(\\.0{1,15})?";
   }
   Dfa sure = whole_text(pattern, budget_);
   // Not this value: plain integers compare exactly, short decimals safely.

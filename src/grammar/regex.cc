@@ -469,7 +469,7 @@ class RegexParser {
 }  // namespace
 
 ParsedRegex parse_regex(Grammar& grammar, std::string_view source, RegexDialect dialect, Budget& budget) {
-  budget.check_source(source.size());
+  Budget::check_source(source.size(), budget.limits().expression_bytes);
   return RegexParser(grammar, source, dialect, budget).run();
 }
 

@@ -168,7 +168,7 @@ std::string resolve_uri(const std::string& base, const std::string& reference) {
 }
 
 SchemaDocument::SchemaDocument(std::string_view text, Budget& budget) : budget_(budget) {
-  budget.check_source(text.size());
+  Budget::check_source(text.size(), budget.limits().source_bytes);
   budget.check_depth(depth_of(text) / 2);
   try {
     owned_ = Json::parse(text);
