@@ -45,7 +45,7 @@ struct ServeArguments {
                          body = "32MiB", all_bodies = "256MiB";
   bool no_prefix_cache = false, log_json = false, quiet = false;
   double drain_seconds = 30;
-  std::string chat_template, tool_format, reasoning_format, grammar_memory = "48MiB";
+  std::string chat_template, tool_format, reasoning_format, grammar_memory = "30MiB";
   api::GrammarService::Options grammars;
 };
 
@@ -146,7 +146,7 @@ void add_options(CLI::App& app, ServeArguments& a) {
   seconds("--grammar-seconds", a.grammars.compiler.limits.seconds,
           "of one grammar's compilation (default 0.9)");
   seconds("--drain-seconds", a.drain_seconds, "at most, on SIGTERM (default 30)");
-  app.add_option("--grammar-memory", a.grammar_memory, "of one grammar's compilation (default 48MiB)")
+  app.add_option("--grammar-memory", a.grammar_memory, "of one grammar's compilation (default 30MiB)")
       ->type_name("SIZE")
       ->group(l);
   app.add_option("--sla-ttft", a.app.level.first_token_seconds,
