@@ -14,7 +14,7 @@ struct LatentSpec {
   float scale, epsilon;
 };
 
-/// Splits kv_b [heads x (nope + value), latent] into the two matrices that each head needs in absorbed form.
+/// Splits kv_b [heads x (nope + value), latent] into the matrices that each head needs in either form.
 void split_kv_up(Weights& weights, const LatentSpec& s, int layer, layers::LatentAttention& attention) {
   const int64_t latent = s.latent, nope = s.nope, value = s.value;
   std::vector<float> keys, values;  // [heads][latent][nope], [heads][value][latent]
@@ -40,15 +40,19 @@ void split_kv_up(Weights& weights, const LatentSpec& s, int layer, layers::Laten
   const auto type = [&](int64_t cols) {
     return weights.all_float() ? DType::kF32 : cols % 32 == 0 ? DType::kQ8_0 : DType::kBF16;
   };
+  const auto part = [](const std::vector<float>& of, int64_t h, int64_t size) {
+    return std::span<const float>(of).subspan(static_cast<size_t>(h * size), static_cast<size_t>(size));
+  };
+  std::vector<float> expand(static_cast<size_t>(nope * latent));
   for (int64_t h = 0; h < s.heads; ++h) {
-    attention.key_up.push_back(
-        weights.pack_values(std::span<const float>(keys).subspan(static_cast<size_t>(h * latent * nope),
-                                                                 static_cast<size_t>(latent * nope)),
-                            latent, nope, type(nope)));
+    const auto key = part(keys, h, latent * nope);
+    for (int64_t n = 0; n < nope; ++n)
+      for (int64_t l = 0; l < latent; ++l)
+        expand[static_cast<size_t>(n * latent + l)] = key[static_cast<size_t>(l * nope + n)];
+    attention.key_up.push_back(weights.pack_values(key, latent, nope, type(nope)));
+    attention.key_expand.push_back(weights.pack_values(expand, nope, latent, type(latent)));
     attention.value_up.push_back(
-        weights.pack_values(std::span<const float>(values).subspan(static_cast<size_t>(h * value * latent),
-                                                                   static_cast<size_t>(value * latent)),
-                            value, latent, type(latent)));
+        weights.pack_values(part(values, h, value * latent), value, latent, type(latent)));
   }
 }
 
@@ -125,7 +129,9 @@ ExpertSpec read_deepseek_experts(const Config& config, bool third) {
                    {"expert_feed_forward_length", "moe_intermediate_size"});
   e.shared_width = e.width * config.find_integer({"expert_shared_count", "n_shared_experts"}).value_or(0);
   e.scale = config.find_number({"expert_weights_scale", "routed_scaling_factor"}).value_or(1);
-  e.normalize = config.flag({"expert_weights_norm", "norm_topk_prob"}, third);
+  // V2's modelling code has no use for its key.
+  e.normalize =
+      config.gguf() || third ? config.flag({"expert_weights_norm", "norm_topk_prob"}, third) : false;
   const bool sigmoid = config.gguf()
                            ? config.find_integer({"expert_gating_func", nullptr}).value_or(third ? 2 : 1) == 2
                            : third;
@@ -177,7 +183,9 @@ std::unique_ptr<Model> load(const loaders::Checkpoint& checkpoint, const LoadOpt
   }
   latent.scale = attention_scale(config, latent.nope + latent.rope);
   latent.epsilon = 1e-6f;  // of the inner norms, fixed in the modelling code
-  spec.ropes = {read_rope(config, weights, latent.rope, ops::RopeLayout::kInterleaved)};
+  const bool pairs = config.flag({nullptr, "rope_interleave"}, true) || !third;
+  spec.ropes = {read_rope(config, weights, latent.rope,
+                          pairs ? ops::RopeLayout::kInterleaved : ops::RopeLayout::kHalf)};
   const int32_t dense =
       config.find_integer({"leading_dense_block_count", "first_k_dense_replace"}).value_or(0);
   const ExpertSpec experts = read_deepseek_experts(config, third);

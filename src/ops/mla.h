@@ -5,7 +5,9 @@
 //   out[head] = sum over tokens of softmax(score)[token] latent[token]
 //
 // The caller has multiplied the position-free part of each head's query by that head's key up-projection, and
-// multiplies each head's output by its value up-projection.
+// multiplies each head's output by its value up-projection. For the other form, in which keys and values of
+// each head are made of the latents, store_latents and read_latents are what is needed beside
+// paged_attention.
 #pragma once
 
 #include <cstdint>
@@ -43,5 +45,14 @@ struct LatentInput {
 void latent_attention(const Context& context, const LatentShape& shape, const AttentionOptions& options,
                       std::span<const AttentionSequence> sequences, const LatentInput& input,
                       std::byte* blocks, float* out, int64_t out_stride);
+
+/// The storing half alone; `input` needs latent and k_rope only.
+void store_latents(const Context& context, const LatentShape& shape,
+                   std::span<const AttentionSequence> sequences, const LatentInput& input, std::byte* blocks);
+
+/// Reads the first `tokens` tokens of one sequence back: latent [tokens, latent_dim], k_rope [tokens,
+/// rope_dim].
+void read_latents(const Context& context, const LatentShape& shape, std::span<const int32_t> block_table,
+                  int32_t tokens, const std::byte* blocks, float* latent, float* k_rope);
 
 }  // namespace millrace::ops

@@ -42,6 +42,23 @@ TEST_P(Families, LogitsOfAPromptInAnyChunks) {
   }
 }
 
+TEST_P(Families, WhereAPromptIsCutChangesNoBit) {
+  const IsaLevel isa = std::min(best_isa(), IsaLevel::kAvx512);
+  load(isa);
+  std::vector<float> whole;
+  for (const int32_t chunk : {64, 16, 7}) {
+    models::SequenceRunner runner(*model_, pool_, isa, layers::KvType::kBF16, 128);
+    std::vector<float> all;
+    const auto keep = [&](int32_t, int32_t rows, const float* logits) {
+      all.insert(all.end(), logits, logits + int64_t{rows} * model_->info().vocab_size);
+    };
+    const models::SequenceRunner::LogitsVisitor visitor(keep);
+    runner.append(reference_.prompt, &visitor, chunk);
+    if (whole.empty()) whole = all;
+    EXPECT_TRUE(all == whole) << "chunks of " << chunk;
+  }
+}
+
 TEST_P(Families, GreedyContinuation) {
   load(best_isa());
   models::SequenceRunner runner(*model_, pool_, best_isa(), layers::KvType::kF32, 128);

@@ -141,6 +141,37 @@ TEST_P(MlaTest, MatchesItsFormulaAndDoesNotDependOnTheCut) {
 }
 
 // 576 values of 2 bytes a token and layer, where 128 heads of K and V would take 81,920 bytes.
+TEST_P(MlaTest, LatentsAreReadBackAsTheyWereStored) {
+  ThreadPool pool(2);
+  Arena arena;
+  const Context context{pool, kernels::table(GetParam()), arena};
+  Random random{testing::seed()};
+  for (const KvFormat format : {KvFormat::kF32, KvFormat::kBF16}) {
+    const int32_t latent = 40, rope = 6, tokens = 37;
+    const LatentShape shape{2, latent, rope, 32, format, latent_block_bytes(format, 32, latent, rope)};
+    const std::vector<int32_t> table{1, 0};
+    AlignedBuffer cache(static_cast<size_t>(2 * shape.block_bytes));
+    auto from = random_floats(random, int64_t{tokens} * latent),
+         key = random_floats(random, int64_t{tokens} * rope);
+    if (format == KvFormat::kBF16)
+      for (auto* values : {&from, &key})
+        for (float& f : *values) f = std::nearbyint(f * 16) / 16;  // what eight bits of mantissa hold
+    for (const auto& [begin, end] : {std::pair{0, 21}, std::pair{21, tokens}}) {
+      LatentInput input;
+      input.latent = from.data() + begin * latent;
+      input.k_rope = key.data() + begin * rope;
+      input.latent_stride = latent;
+      input.k_rope_stride = rope;
+      const AttentionSequence sequence{0, end - begin, end, table};
+      store_latents(context, shape, {&sequence, 1}, input, cache.data());
+    }
+    std::vector<float> read(from.size()), read_key(key.size());
+    read_latents(context, shape, table, tokens, cache.data(), read.data(), read_key.data());
+    EXPECT_EQ(read, from);
+    EXPECT_EQ(read_key, key);
+  }
+}
+
 TEST(Mla, CacheHoldsTheLatentOnly) {
   EXPECT_EQ(latent_block_bytes(KvFormat::kBF16, 16, 512, 64), 16 * (512 + 64) * 2);
   EXPECT_EQ(latent_block_bytes(KvFormat::kF32, 16, 512, 64), 16 * (512 + 64) * 4);
