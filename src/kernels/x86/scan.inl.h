@@ -18,9 +18,30 @@ inline void store_lanes(float* p, F x, int64_t lanes) {
     store_some(p, x, lanes);
 }
 
+/// While it lives, numbers below the smallest normal one count as zero: what fast decays leave of a state
+/// ends there, and each operation on such a number would take a hundred cycles.
+class FlushSmall {
+ public:
+  FlushSmall() { _mm_setcsr(before_ | 0x8040); }
+  ~FlushSmall() { _mm_setcsr(before_); }
+  FlushSmall(const FlushSmall&) = delete;
+  FlushSmall& operator=(const FlushSmall&) = delete;
+
+ private:
+  unsigned before_ = _mm_getcsr();
+};
+
+/// Rows of neighbouring tokens lie a layer's width apart, on pages of their own, where the processor does not
+/// fetch ahead by itself: what the token kAhead further on reads or writes is asked for.
+constexpr int64_t kAhead = 8;
+inline void fetch_row(const float* row, int64_t stride, int64_t floats) {
+  for (int64_t i = 0; i < floats; i += 16) __builtin_prefetch(row + kAhead * stride + i);
+}
+
 /// Lanes are channels, kLanes of them over all tokens. Rows of the state and of a are a layer's width apart,
 /// which maps them to few sets of the cache: for the tokens they are kept side by side, as many as fit.
 void selective_scan_kernel(const SelectiveScan& s) {
+  const FlushSmall flush;
   constexpr int64_t kRoom = 64;
   alignas(64) float kept_state[kRoom * kLanes], kept_a[kRoom * kLanes];
   const bool keeps = s.state_size <= kRoom;
@@ -39,6 +60,13 @@ void selective_scan_kernel(const SelectiveScan& s) {
       const F dt = load_lanes(s.dt + t * s.dt_stride + c, lanes);
       const F x = load_lanes(s.x + t * s.x_stride + c, lanes);
       const float *b = s.b + t * s.b_stride, *cn = s.c + t * s.c_stride;
+      if (t + kAhead < s.tokens) {
+        fetch_row(s.dt + t * s.dt_stride + c, s.dt_stride, 1);
+        fetch_row(s.x + t * s.x_stride + c, s.x_stride, 1);
+        fetch_row(s.y + t * s.y_stride + c, s.y_stride, 1);
+        fetch_row(b, s.b_stride, s.state_size);
+        fetch_row(cn, s.c_stride, s.state_size);
+      }
       const F dt_x = mul(dt, x);
       F y = mul(d, x);
       for (int64_t n = 0; n < s.state_size; ++n) {
@@ -89,6 +117,12 @@ inline void head_scan_columns(const HeadScan& s, int64_t p, int64_t last_lanes) 
   const auto lanes = [last_lanes](int v) { return v == V - 1 ? last_lanes : int64_t{kLanes}; };
   for (int64_t t = 0; t < s.tokens; ++t) {
     const float *b = s.b + t * s.b_stride, *c = s.c + t * s.c_stride, *x = s.x + t * s.x_stride + p;
+    if (t + kAhead < s.tokens) {
+      fetch_row(b, s.b_stride, s.state_size);
+      fetch_row(c, s.c_stride, s.state_size);
+      fetch_row(x, s.x_stride, V * kLanes);
+      fetch_row(s.y + t * s.y_stride + p, s.y_stride, V * kLanes);
+    }
     F in[V], y[V];
     for (int v = 0; v < V; ++v) in[v] = mul(set(s.step[t]), load_lanes(x + v * kLanes, lanes(v)));
     const float rescale = s.rescale[t];
@@ -104,6 +138,7 @@ inline void head_scan_columns(const HeadScan& s, int64_t p, int64_t last_lanes) 
 }
 
 void head_scan_kernel(const HeadScan& s) {
+  const FlushSmall flush;
   constexpr int V = 4;  // as the registers allow
   int64_t p = 0;
   for (; p + V * kLanes <= s.head_dim; p += V * kLanes) head_scan_columns<V>(s, p, kLanes);
@@ -119,6 +154,12 @@ inline void delta_scan_vectors(const DeltaScan& s, int64_t d, int64_t last_lanes
   const int64_t keys = s.key_dim;
   for (int64_t t = 0; t < s.tokens; ++t) {
     const float *q = s.q + t * s.q_stride, *k = s.k + t * s.k_stride;
+    if (t + kAhead < s.tokens) {
+      fetch_row(q, s.q_stride, keys);
+      fetch_row(k, s.k_stride, keys);
+      fetch_row(s.v + t * s.v_stride + d, s.v_stride, V * kLanes);
+      fetch_row(s.y + t * s.y_stride + d, s.y_stride, V * kLanes);
+    }
     // Even and odd keys apart: more sums in flight than one multiply-add takes cycles.
     F recalled[2][V], asked[2][V], correction[V];
     for (int v = 0; v < V; ++v) recalled[0][v] = recalled[1][v] = asked[0][v] = asked[1][v] = set(0.0f);
@@ -164,6 +205,7 @@ inline void delta_scan_vectors(const DeltaScan& s, int64_t d, int64_t last_lanes
 }
 
 void delta_scan_kernel(const DeltaScan& s) {
+  const FlushSmall flush;
   // 32 columns of a state lie a row apart, which maps them to a quarter of the cache's sets: over many tokens
   // they are kept side by side.
   constexpr int V = 32 / kLanes;
