@@ -41,6 +41,8 @@ class PieceSplitter {
   /// (`leave_bytes`), to spell only words that are new to it.
   virtual bool ends_in_byte_alphabet() const { return false; }
   virtual void leave_bytes() {}
+  /// Whether it asks which piece begins the text.
+  virtual bool uses_start() const { return false; }
 };
 std::unique_ptr<PieceSplitter> make_piece_splitter(const JsonNode& node, int depth = 0);
 

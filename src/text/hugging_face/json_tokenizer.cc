@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/utf8.h"
 #include "text/added_tokens.h"
 #include "text/base_tokenizer.h"
 #include "text/byte_alphabet.h"
@@ -205,7 +206,13 @@ std::vector<TokenId> JsonTokenizer::encode(std::string_view text, const EncodeOp
     }
     const std::string normalized =
         normalizer_ ? normalizer_->apply(fragment.text) : std::string(fragment.text);
-    const bool first = fragment.text.data() == text.data();
+    bool first = fragment.text.data() == text.data();
+    if (first && normalizer_ && splitter_ && splitter_->uses_start() && !fragment.text.empty()) {
+      // What the normalizer left without its first character does not begin the text.
+      size_t second = 0;
+      utf8::next(fragment.text, second);
+      first = normalizer_->apply(fragment.text.substr(second)) != normalized;
+    }
     inner.clear();
     normalized_matcher_.split(normalized, options.parse_special, inner);
     for (const Fragment& part : inner) {

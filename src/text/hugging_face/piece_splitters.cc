@@ -1,4 +1,5 @@
 // Pre-tokenisers of tokenizer.json.
+#include <algorithm>
 #include <array>
 
 #include "core/utf8.h"
@@ -183,6 +184,8 @@ class Metaspace final : public PieceSplitter {
     });
   }
 
+  bool uses_start() const override { return first_; }
+
  private:
   std::string mark_;
   bool always_, first_, split_;
@@ -321,6 +324,9 @@ class Sequence final : public PieceSplitter {
     return !parts_.empty() && parts_.back()->ends_in_byte_alphabet();
   }
   void leave_bytes() override { parts_.back()->leave_bytes(); }
+  bool uses_start() const override {
+    return std::any_of(parts_.begin(), parts_.end(), [](const auto& part) { return part->uses_start(); });
+  }
 
  private:
   std::vector<std::unique_ptr<PieceSplitter>> parts_;
