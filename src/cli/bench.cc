@@ -28,12 +28,6 @@ struct BenchArguments {
   std::string plot, profile;
 };
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
-
 double prompt_seconds(BenchSequences& sequences, int32_t tokens, int32_t chunk,
                       ops::Profiler* profiler = nullptr) {
   sequences.rewind();
@@ -43,8 +37,22 @@ double prompt_seconds(BenchSequences& sequences, int32_t tokens, int32_t chunk,
   return seconds;
 }
 
+/// Runs `sample` so often, the machine measured after each.
+template <typename Sample>
+BenchResult timed(BenchResult result, OperationRecorder& recorder, int times, MachineLimits& limits,
+                  Sample sample) {
+  result.operations = recorder.take();
+  for (const TimedOperation& o : result.operations)
+    result.work.add(o.name, o.bytes, o.operations, limits.isa());
+  for (int i = 0; i < times; ++i) {
+    result.samples.push_back(sample());
+    result.rates.push_back(limits.measure());
+  }
+  return result;
+}
+
 BenchResult run_prompt(const LoadedModel& loaded, layers::KvType kv_type, const BenchArguments& a,
-                       int32_t tokens, int32_t depth) {
+                       int32_t tokens, int32_t depth, MachineLimits& limits) {
   BenchSequences sequences(*loaded.model, *loaded.pool, loaded.isa, kv_type, 1, depth, tokens);
   OperationRecorder recorder;
   // The first pass sizes the step's memory; the profiled one is not timed.
@@ -54,15 +62,12 @@ BenchResult run_prompt(const LoadedModel& loaded, layers::KvType kv_type, const 
   result.prompt = true;
   result.tokens = tokens;
   result.depth = depth;
-  std::vector<double> times;
-  for (int i = 0; i < a.repeat; ++i) times.push_back(prompt_seconds(sequences, tokens, a.chunk));
-  result.seconds = median(std::move(times));
-  result.operations = recorder.take();
-  return result;
+  return timed(std::move(result), recorder, a.repeat, limits,
+               [&] { return prompt_seconds(sequences, tokens, a.chunk); });
 }
 
 BenchResult run_decode(const LoadedModel& loaded, layers::KvType kv_type, const BenchArguments& a,
-                       int32_t depth, int32_t count) {
+                       int32_t depth, int32_t count, MachineLimits& limits) {
   BenchSequences sequences(*loaded.model, *loaded.pool, loaded.isa, kv_type, count, depth, a.decode + 2);
   OperationRecorder recorder;
   sequences.step(1);
@@ -71,11 +76,7 @@ BenchResult run_decode(const LoadedModel& loaded, layers::KvType kv_type, const 
   result.tokens = a.decode;
   result.depth = depth;
   result.sequences = count;
-  std::vector<double> times;
-  for (int32_t i = 0; i < a.decode; ++i) times.push_back(sequences.step(1));
-  result.seconds = median(std::move(times));
-  result.operations = recorder.take();
-  return result;
+  return timed(std::move(result), recorder, a.decode, limits, [&] { return sequences.step(1); });
 }
 
 void write_file(const std::string& path, const std::string& text) {
@@ -89,18 +90,6 @@ uint64_t bytes_of(const loaders::Checkpoint& checkpoint) {
   uint64_t bytes = 0;
   for (const auto& tensor : checkpoint.tensors) bytes += tensor.bytes;
   return bytes;
-}
-
-/// Memory and compute seconds of a result at the limits known by now.
-void apply_limits(BenchResult& result, const MachineLimits& limits) {
-  for (const TimedOperation& o : result.operations) {
-    // Weights and cached keys and values must come from memory; what lies between two operations need not.
-    const bool from_memory = o.name.starts_with("matmul") || o.name.starts_with("experts") ||
-                             o.name.find("attention") != std::string::npos;
-    if (from_memory) result.memory_seconds += limits.memory_seconds(o.bytes);
-    result.compute_seconds += limits.compute_seconds(o.name, o.operations);
-    result.tile_seconds += limits.tile_seconds(o.name, o.operations);
-  }
 }
 
 void check_arguments(const BenchArguments& a) {
@@ -158,16 +147,14 @@ int bench(int argc, char** argv) {
   for (int32_t depth : a.depth) {
     for (int32_t tokens : a.prompt) {
       if (tokens == 0) continue;
-      report.results.push_back(run_prompt(loaded, kv_type, a, tokens, depth));
-      limits.measure();
+      report.results.push_back(run_prompt(loaded, kv_type, a, tokens, depth, limits));
     }
     for (int32_t sequences : a.sequences) {
       if (a.decode == 0) break;
-      report.results.push_back(run_decode(loaded, kv_type, a, depth, sequences));
-      limits.measure();
+      report.results.push_back(run_decode(loaded, kv_type, a, depth, sequences, limits));
     }
   }
-  for (BenchResult& result : report.results) apply_limits(result, limits);
+  for (BenchResult& result : report.results) result.best = limits.best();
 
   fmt::print("{}", a.json ? bench_json(report, limits) : bench_table(report, limits));
   if (!a.plot.empty()) write_file(a.plot, bench_svg(report, limits));

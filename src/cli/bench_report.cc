@@ -21,6 +21,13 @@ std::string title(const BenchResult& r) {
 
 double rounded(double value) { return std::stod(fmt::format("{:.6g}", value)); }
 
+/// What one operation needs of memory and of arithmetic at the run's best rates. Here all of its bytes count.
+std::pair<double, double> seconds_at_best(const TimedOperation& o, const MachineLimits& limits) {
+  Work work;
+  work.add(o.name, o.bytes, o.operations, limits.isa());
+  return {o.bytes / limits.best().read_bytes, work.compute_seconds(limits.best())};
+}
+
 std::string escape_xml(const std::string& text) {
   std::string out;
   for (char c : text) {
@@ -36,26 +43,46 @@ std::string escape_xml(const std::string& text) {
 
 }  // namespace
 
+double BenchResult::median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+double BenchResult::limit() const {
+  std::vector<double> limits;
+  for (const MachineRates& r : rates)
+    limits.push_back(static_cast<double>(tokens_a_sample()) / work.limit_seconds(r));
+  return median(std::move(limits));
+}
+
+double BenchResult::share() const {
+  std::vector<double> shares;
+  for (size_t i = 0; i < samples.size(); ++i) shares.push_back(work.limit_seconds(rates[i]) / samples[i]);
+  return median(std::move(shares));
+}
+
 std::string bench_json(const BenchReport& report, const MachineLimits& limits) {
   json array = json::array();
+  const MachineRates& best = limits.best();
   json machine = {{"test", "machine"},
                   {"cpu", report.cpu},
                   {"isa", report.isa},
                   {"threads", report.threads},
-                  {"read_bytes_per_second", rounded(limits.read_bytes)},
-                  {"int8_operations_per_second", rounded(limits.int8_ops)},
-                  {"bf16_operations_per_second", rounded(limits.bf16_ops)},
-                  {"f32_operations_per_second", rounded(limits.f32_ops)},
+                  {"read_bytes_per_second", rounded(best.read_bytes)},
+                  {"int8_operations_per_second", rounded(best.int8_ops)},
+                  {"bf16_operations_per_second", rounded(best.bf16_ops)},
+                  {"f32_operations_per_second", rounded(best.f32_ops)},
                   {"model", report.model},
                   {"load_seconds", rounded(report.load_seconds)},
                   {"file_bytes", report.file_bytes},
                   {"weight_bytes", report.weight_bytes},
                   {"resident_bytes", report.resident_bytes},
                   {"peak_resident_bytes", report.peak_resident_bytes}};
-  const bool tiles = limits.tile_bf16_ops > 0;
+  const bool tiles = best.tile_bf16_ops > 0;
   if (tiles) {
-    machine["amx_bf16_gflops"] = rounded(limits.tile_bf16_ops / 1e9);
-    machine["amx_int8_gops"] = rounded(limits.tile_int8_ops / 1e9);
+    machine["amx_bf16_gflops"] = rounded(best.tile_bf16_ops / 1e9);
+    machine["amx_int8_gops"] = rounded(best.tile_int8_ops / 1e9);
   }
   array.push_back(std::move(machine));
   for (const BenchResult& r : report.results) {
@@ -66,32 +93,37 @@ std::string bench_json(const BenchReport& report, const MachineLimits& limits) {
                      {"tokens_per_second", rounded(r.tokens_per_second())},
                      {"limit_tokens_per_second", rounded(r.limit())},
                      {"bound", r.bound()},
-                     {"share_of_limit", rounded(r.share())}});
+                     {"share_of_limit", rounded(r.share())},
+                     {"share_of_best_limit", rounded(r.share_of_best())}});
     if (tiles) array.back()["share_of_matrix_limit"] = rounded(r.matrix_share());
   }
   return array.dump(2) + "\n";
 }
 
 std::string bench_table(const BenchReport& report, const MachineLimits& limits) {
+  const MachineRates& best = limits.best();
   std::string text = fmt::format(
       "{}\n{}, {} threads, {}: reads {:.1f} GB/s, int8 {:.0f} Gop/s, bf16 {:.0f}, f32 {:.0f}{}\n"
       "file {:.2f} GB, packed {:.2f} GB, loaded in {:.2f} s ({:.2f} GB/s), resident {:.2f} GB\n\n",
-      report.model, report.cpu, report.threads, report.isa, limits.read_bytes / 1e9, limits.int8_ops / 1e9,
-      limits.bf16_ops / 1e9, limits.f32_ops / 1e9,
-      limits.tile_bf16_ops > 0 ? fmt::format("; matrix unit: bf16 {:.0f}, int8 {:.0f}",
-                                             limits.tile_bf16_ops / 1e9, limits.tile_int8_ops / 1e9)
-                               : "",
+      report.model, report.cpu, report.threads, report.isa, best.read_bytes / 1e9, best.int8_ops / 1e9,
+      best.bf16_ops / 1e9, best.f32_ops / 1e9,
+      best.tile_bf16_ops > 0 ? fmt::format("; matrix unit: bf16 {:.0f}, int8 {:.0f}",
+                                           best.tile_bf16_ops / 1e9, best.tile_int8_ops / 1e9)
+                             : "",
       static_cast<double>(report.file_bytes) / 1e9, static_cast<double>(report.weight_bytes) / 1e9,
       report.load_seconds, static_cast<double>(report.file_bytes) / 1e9 / report.load_seconds,
       static_cast<double>(report.resident_bytes) / 1e9);
-  text += fmt::format("{:<34}{:>12}{:>12}{:>8}  {}\n", "test", "tokens/s", "limit", "share", "bound by");
+  text += fmt::format("{:<34}{:>12}{:>12}{:>8}{:>10}  {}\n", "test", "tokens/s", "limit", "share", "of best",
+                      "bound by");
   for (const BenchResult& r : report.results)
-    text += fmt::format("{:<34}{:>12.1f}{:>12.1f}{:>7.0f}%  {}\n", title(r), r.tokens_per_second(), r.limit(),
-                        100 * r.share(), r.bound());
-  return text;
+    text += fmt::format("{:<34}{:>12.1f}{:>12.1f}{:>7.0f}%{:>9.0f}%  {}\n", title(r), r.tokens_per_second(),
+                        r.limit(), 100 * r.share(), 100 * r.share_of_best(), r.bound());
+  return text +
+         "limit: by what the machine gave right after each run or step; best: what it gave at its best\n";
 }
 
 std::string bench_svg(const BenchReport& report, const MachineLimits& limits) {
+  const MachineRates& best = limits.best();
   constexpr int kRow = 26, kLeft = 260, kWidth = 420, kTop = 64;
   const int height = kTop + kRow * static_cast<int>(report.results.size()) + 30;
   std::string svg = fmt::format(
@@ -101,8 +133,8 @@ std::string bench_svg(const BenchReport& report, const MachineLimits& limits) {
       "<text x=\"16\" y=\"46\" fill=\"#555\">{}, {} threads: reads {:.1f} GB/s, int8 {:.0f} Gop/s, bf16 "
       "{:.0f}; "
       "share of the limit</text>\n",
-      height, escape_xml(report.model), escape_xml(report.cpu), report.threads, limits.read_bytes / 1e9,
-      limits.int8_ops / 1e9, limits.bf16_ops / 1e9);
+      height, escape_xml(report.model), escape_xml(report.cpu), report.threads, best.read_bytes / 1e9,
+      best.int8_ops / 1e9, best.bf16_ops / 1e9);
   for (int percent = 0; percent <= 100; percent += 25) {
     const int x = kLeft + kWidth * percent / 100;
     svg += fmt::format(
@@ -117,8 +149,8 @@ std::string bench_svg(const BenchReport& report, const MachineLimits& limits) {
         "height=\"{}\" "
         "fill=\"{}\"/><text x=\"{}\" y=\"{}\">{:.1f} tokens/s, {:.0f}% of {:.0f} ({})</text>\n",
         kLeft - 8, y + 17, title(r), kLeft, y + 4, kWidth * std::min(1.0, r.share()), kRow - 8,
-        r.memory_seconds > r.compute_seconds ? "#4c78a8" : "#f58518", kLeft + 8, y + 17,
-        r.tokens_per_second(), 100 * r.share(), r.limit(), r.bound());
+        r.memory_bound() ? "#4c78a8" : "#f58518", kLeft + 8, y + 17, r.tokens_per_second(), 100 * r.share(),
+        r.limit(), r.bound());
     y += kRow;
   }
   return svg + "</svg>\n";
@@ -133,8 +165,7 @@ std::string bench_trace(const BenchReport& report, const MachineLimits& limits) 
     if (r.operations.empty()) continue;
     const int64_t origin = r.operations.front().begin_ns;
     for (const TimedOperation& o : r.operations) {
-      const double memory = limits.memory_seconds(o.bytes),
-                   compute = limits.compute_seconds(o.name, o.operations);
+      const auto [memory, compute] = seconds_at_best(o, limits);
       events.push_back({{"name", o.name},
                         {"ph", "X"},
                         {"pid", pid},
@@ -167,8 +198,9 @@ std::string bench_profile(const BenchReport& report, const MachineLimits& limits
       s.seconds += seconds;
       s.bytes += o.bytes;
       s.operations += o.operations;
-      s.memory += limits.memory_seconds(o.bytes);
-      s.compute += limits.compute_seconds(o.name, o.operations);
+      const auto [memory, compute] = seconds_at_best(o, limits);
+      s.memory += memory;
+      s.compute += compute;
       inside += seconds;
     }
     const double all = static_cast<double>(r.operations.back().end_ns - r.operations.front().begin_ns) * 1e-9;

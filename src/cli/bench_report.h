@@ -1,6 +1,7 @@
 // What `millrace bench` prints and writes.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -15,23 +16,29 @@ struct BenchResult {
   int32_t tokens = 0;   ///< prompt tokens, or decode steps
   int32_t depth = 0;    ///< tokens in the cache before
   int32_t sequences = 1;
-  double seconds = 0;          ///< of a prompt, or of one decode step: the median
-  double memory_seconds = 0;   ///< what the weights and cached tokens need at the machine's read bandwidth
-  double compute_seconds = 0;  ///< what the matrix products need at its peaks
-  double tile_seconds = 0;  ///< what they need at the peak of the matrix unit in BF16; 0 where there is none
+  std::vector<double> samples;             ///< seconds of each prompt or decode step
+  std::vector<MachineRates> rates;         ///< what the machine gave right after each
+  Work work;                               ///< of one sample
+  MachineRates best;                       ///< the best that the machine gave in the whole run
   std::vector<TimedOperation> operations;  ///< of one profiled run
 
-  double tokens_per_second() const { return (prompt ? tokens : 1) * sequences / seconds; }
-  double limit() const {
-    return (prompt ? tokens : 1) * sequences /
-           (memory_seconds > compute_seconds ? memory_seconds : compute_seconds);
-  }
-  double share() const { return tokens_per_second() / limit(); }
-  /// Of the limit that memory and the matrix unit set.
+  int64_t tokens_a_sample() const { return int64_t{prompt ? tokens : 1} * sequences; }
+  double seconds() const { return median(samples); }
+  double tokens_per_second() const { return static_cast<double>(tokens_a_sample()) / seconds(); }
+  /// Tokens a second at the median of the limits measured beside the samples.
+  double limit() const;
+  /// The median of each sample's share of the limit measured right after it.
+  double share() const;
+  /// The median sample as a share of the run's best limit.
+  double share_of_best() const { return work.limit_seconds(best) / seconds(); }
+  /// Of the limit that memory and the matrix unit's best set.
   double matrix_share() const {
-    return (memory_seconds > tile_seconds ? memory_seconds : tile_seconds) / seconds;
+    return std::max(work.memory_seconds(best), work.tile_seconds(best)) / seconds();
   }
-  const char* bound() const { return memory_seconds > compute_seconds ? "memory" : "compute"; }
+  const char* bound() const { return memory_bound() ? "memory" : "compute"; }
+  bool memory_bound() const { return work.memory_seconds(best) > work.compute_seconds(best); }
+
+  static double median(std::vector<double> values);
 };
 
 struct BenchReport {

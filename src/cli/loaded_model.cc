@@ -32,7 +32,7 @@ std::unique_ptr<text::Tokenizer> open_tokenizer(const loaders::Checkpoint& check
 }
 
 layers::KvType resolve_kv_type(const std::string& name, const models::ModelInfo& info) {
-  if (name == "auto") return info.float_weights ? layers::KvType::kF32 : layers::KvType::kBF16;
+  if (name == "auto") return info.wants_float_cache() ? layers::KvType::kF32 : layers::KvType::kBF16;
   if (name == "f32") return layers::KvType::kF32;
   if (name == "bf16") return layers::KvType::kBF16;
   if (name == "int8") return layers::KvType::kInt8;

@@ -30,8 +30,9 @@ struct EngineOptions {
   IsaLevel isa = best_isa();
 
   uint64_t kv_memory_bytes = 0;  ///< 0: half of what the machine and the cgroup leave, at most 64 contexts
-  std::optional<layers::KvType> kv_type;  ///< none: F32 for a model of F32 weights, BF16 for all others
-  int32_t block_size = 16;                ///< tokens; a multiple of 16 up to 1024
+  std::optional<layers::KvType>
+      kv_type;              ///< none: F32 for a small model or one of F32 weights, BF16 for all others
+  int32_t block_size = 16;  ///< tokens; a multiple of 16 up to 1024
   int32_t max_context = 0;  ///< 0: the model's own; more than that only without a position table
 
   int32_t max_sequences = 256;  ///< computed together

@@ -221,7 +221,7 @@ uint64_t read_stream(const std::byte* data, size_t bytes) {
       uint64_t v;
       __builtin_memcpy(&v, data + i + 64 * line, 8);
       sum[line] += v;
-      __builtin_prefetch(data + i + 64 * line + 4096);
+      __builtin_prefetch(data + i + 64 * line + 2048);
     }
   }
   const uint64_t all = sum[0] + sum[1] + sum[2] + sum[3];

@@ -35,7 +35,10 @@ struct ModelInfo {
   int32_t num_layers = 0;
   uint64_t num_parameters = 0;
   uint64_t weight_bytes = 0;   ///< packed, as resident
-  bool float_weights = false;  ///< all matrices are F32: the KV cache defaults to F32 too
+  bool float_weights = false;  ///< all matrices are F32
+  /// Where no cache type is asked for: F32 beside weights that are F32 or so few that the cache costs nothing
+  /// to read.
+  bool wants_float_cache() const { return float_weights || weight_bytes < (16u << 20); }
 };
 
 struct LoadOptions {

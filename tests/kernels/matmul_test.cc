@@ -275,7 +275,7 @@ TEST(MatmulInputKernels, Int8ErrorIsThatOfQ8_0) {
       for (size_t i = 0; i < 32; ++i) largest = std::max(largest, std::abs(x[b * 32 + i]));
       for (size_t i = 0; i < 32; ++i) {
         const float value = static_cast<float>(blocks[b].values[i]) * blocks[b].scale;
-        EXPECT_LE(std::abs(value - x[b * 32 + i]), largest / 127.0f * 0.5001f + 1e-36f);
+        EXPECT_LE(std::abs(value - x[b * 32 + i]), largest * (0.5001f / 127.0f + 0x1p-11f) + 1e-36f);
         sum += blocks[b].values[i];
         if (i < 16) half += blocks[b].values[i];
       }
