@@ -173,6 +173,9 @@ void finish_options(ServeArguments& a) {
   a.engine.prefix_cache = !a.no_prefix_cache;
   try {
     a.engine.policy = engine::parse_policy(a.policy);
+    // Before the model is loaded, which takes its time.
+    if (!a.tool_format.empty()) api::parse_tool_format(a.tool_format);
+    if (!a.reasoning_format.empty()) api::parse_reasoning_format(a.reasoning_format);
   } catch (const Error& e) {
     throw UsageError(e.what());
   }

@@ -73,12 +73,34 @@ TEST(Features, EveryFieldOfOpenAisAndTheServersOwnIsTaken) {
   for (const char* name :
        {"vllm:time_to_first_token_seconds_bucket", "vllm:e2e_request_latency_seconds_count",
         "vllm:request_queue_time_seconds_sum", "millrace:grammars_total", "millrace:grammar_masks_total",
-        "millrace:goodput_requests_total"})
+        "millrace:goodput_requests_total", "vllm:cache_config_info", "vllm:iteration_tokens_total_bucket",
+        "vllm:request_prefill_time_seconds_count", "vllm:request_decode_time_seconds_count",
+        "vllm:request_inference_time_seconds_count", "vllm:request_params_n_bucket",
+        "vllm:request_params_max_tokens_bucket", "millrace:prefix_cache_hit_ratio",
+        "millrace:forward_seconds_total"})
     EXPECT_NE(metrics.find(name), std::string::npos) << name;
   // One line a request, at the default level.
   const std::string log = s.logged();
   EXPECT_NE(log.find("path=/v1/completions status=200"), std::string::npos) << log.substr(0, 500);
   EXPECT_NE(log.find("completion_tokens="), std::string::npos);
+}
+
+TEST(Features, TokenizesAChatAsItIsAnswered) {
+  Served s("");
+  ASSERT_GT(s.port(), 0);
+  const std::string chat = R"("messages":[{"role":"user","content":"Tell me a story."}])";
+  const Reply answer =
+      ask(s.port(), "POST", "/v1/chat/completions", "{" + chat + R"(,"max_tokens":1,"temperature":0})");
+  const Reply tokens =
+      ask(s.port(), "POST", "/tokenize", "{" + chat + R"(,"return_token_strs":true,"model":"default"})");
+  ASSERT_EQ(tokens.status, 200) << tokens.body;
+  const json t = tokens.value();
+  EXPECT_EQ(t["count"], answer.value()["usage"]["prompt_tokens"]);
+  EXPECT_EQ(t["tokens"].size(), t["token_strs"].size());
+  const Reply open = ask(s.port(), "POST", "/tokenize", "{" + chat + R"(,"add_generation_prompt":false})");
+  EXPECT_LT(open.value()["count"], t["count"]) << open.body;
+  EXPECT_EQ(ask(s.port(), "POST", "/tokenize", "{" + chat + R"(,"add_special_tokens":1})").status, 400);
+  EXPECT_EQ(ask(s.port(), "POST", "/tokenize", R"({"messages":[]})").status, 400);
 }
 
 /// A key and a certificate that it has signed itself.

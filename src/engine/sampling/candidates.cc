@@ -14,6 +14,7 @@ constexpr std::array<float, 2> kNear = {6.0f, 12.0f};
 constexpr size_t kDrawBlock = 256;
 /// Below this a temperature is as good as 0, and dividing by it is not safe.
 constexpr float kCoolest = 1e-6f;
+constexpr float kNothing = 1e-25f;
 
 bool likelier(const Candidate& a, const Candidate& b) {
   return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
@@ -91,28 +92,40 @@ int32_t Candidates::likeliest(std::span<const float> logits) const {
 
 int32_t Candidates::draw_from(std::span<const float> logits, float temperature, double u) {
   temperature = std::max(temperature, kCoolest);
-  const float top = kernels_->max(logits.data(), static_cast<int64_t>(logits.size()));
+  const auto n = static_cast<int64_t>(logits.size());
+  const float top = kernels_->max(logits.data(), n);
   if (!std::isfinite(top)) return -1;
-  const size_t found = collect_near(logits, top, temperature, kNegligible);
-  weigh(found);
+  // Weights of all: most of a vocabulary is near enough to count, so that choosing first costs more than it
+  // saves.
+  weights_.resize(std::max(weights_.size(), logits.size()));
+  if (temperature == 1) {
+    kernels_->exp_sum(weights_.data(), logits.data(), -top, n);
+  } else {
+    values_.resize(std::max(values_.size(), logits.size()));
+    for (size_t i = 0; i < logits.size(); ++i) values_[i] = (logits[i] - top) / temperature;
+    kernels_->exp_sum(weights_.data(), values_.data(), 0.0f, n);
+  }
   blocks_.clear();
   double sum = 0;
-  for (size_t i = 0; i < found; i += kDrawBlock) {
-    blocks_.push_back(static_cast<double>(sum_of(weights_.data() + i, std::min(kDrawBlock, found - i))));
+  for (size_t i = 0; i < logits.size(); i += kDrawBlock) {
+    blocks_.push_back(
+        static_cast<double>(sum_of(weights_.data() + i, std::min(kDrawBlock, logits.size() - i))));
     sum += blocks_.back();
   }
   double left = u * sum;
   size_t block = 0;
   while (block + 1 < blocks_.size() && left >= blocks_[block]) left -= blocks_[block++];
-  const size_t end = std::min(found, (block + 1) * kDrawBlock);
+  const size_t end = std::min(logits.size(), (block + 1) * kDrawBlock);
   for (size_t i = block * kDrawBlock; i < end; ++i) {
+    // Of what must never be drawn the kernel may make a little more than nothing.
+    if (!(weights_[i] > kNothing)) continue;
     left -= static_cast<double>(weights_[i]);
-    if (left < 0) return ids_[i];
+    if (left < 0) return static_cast<int32_t>(i);
   }
   // Rounding may leave a rest; it belongs to the last that can be drawn at all.
   for (size_t i = end; i-- > 0;)
-    if (weights_[i] > 0) return ids_[i];
-  return ids_[0];
+    if (weights_[i] > kNothing) return static_cast<int32_t>(i);
+  return likeliest(logits);
 }
 
 void Candidates::normalise() {
