@@ -16,7 +16,14 @@ CodepointSet word_characters() {
   return s;
 }
 
-// White space by every definition in use, and by any.
+// A whole text is matched with shorthand classes of ASCII, complements and all, as re.ASCII does.
+CodepointSet ascii_space() {
+  CodepointSet s(9, 13);
+  s.add(' ', ' ');
+  return s;
+}
+
+// For patterns of schemas: white space by every definition in use, and by any.
 CodepointSet white_space(bool by_any) {
   CodepointSet s(9, 13);
   s.add(' ', ' ');
@@ -315,10 +322,10 @@ class RegexParser {
         if (sure) drop_letters(set);
         return kNone;
       case 's':
-        set = white_space(!sure);
+        set = schema ? white_space(!sure) : ascii_space();
         return kNone;
       case 'S':
-        set = white_space(!maybe).complement();
+        set = (schema ? white_space(!maybe) : ascii_space()).complement();
         return kNone;
       case 't':
         return '\t';
