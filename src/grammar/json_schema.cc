@@ -287,7 +287,7 @@ class Emitter {
       Dfa rest = keys.dfa;
       for (uint32_t s = 0; s < rest.size(); ++s) {
         const uint32_t c = keys.accept_class[s];
-        rest.accept[s] = c != kNone && !keys.classes[c].listed && values[c] != ValueSets::kNothing;
+        rest.accept[s] = c != kNone && !keys.classes[c].listed && !sets_.surely_empty(values[c], 2);
       }
       const auto few = enumerate(trim(rest), kFewKeys);
       if (few && !few->empty()) {

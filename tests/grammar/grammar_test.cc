@@ -7,6 +7,7 @@
 #include "grammar/compiler.h"
 #include "grammar/gbnf.h"
 #include "grammar/mask.h"
+#include "grammar/place_cache.h"
 #include "grammar/ready.h"
 #include "grammar/regex.h"
 #include "reference.h"
@@ -172,6 +173,42 @@ TEST(GrammarMask, BitsAreWhatTheMatcherTakes) {
     for (int round = 0; round < 4; ++round) check_masks(g, random, 14);
     if (HasFatalFailure()) FAIL() << text;
   }
+}
+
+// What the background leaves in the cache is what the matcher would have made, and covers the usual way
+// through a text.
+TEST(GrammarMask, MadeInTheBackgroundAreTheSame) {
+  Vocabulary v = byte_vocabulary();
+  for (const char* token : {"{\"", "\":", "\": \"", "name", "na", "age", "é", "\",", ", \"", "\"}", "true",
+                            "12", "\n\n", "abcdef"})
+    v.token_bytes.push_back(token);
+  v.special.resize(v.token_bytes.size(), false);
+  const auto trie = std::make_shared<const TokenTrie>(std::move(v));
+  Source source;
+  source.kind = SourceKind::kJsonSchema;
+  source.text =
+      R"({"type":"object","properties":{"name":{"type":"string","maxLength":8},"age":{"type":"integer"},
+    "é":{"enum":["a","b"]},"list":{"type":"array","items":{"type":"boolean"},"uniqueItems":true}},
+    "required":["name"],"patternProperties":{"^x[0-9]+$":{"type":"null"}},"additionalProperties":false})";
+  const auto g = compile(source, trie);
+  const WarmResult first = warm(g);
+  EXPECT_TRUE(first.complete);
+  EXPECT_GT(first.places, 20u);
+  const size_t cached = trie->places().count();
+  EXPECT_GT(cached, 20u);
+  Matcher m(g);
+  std::vector<uint64_t> mask(m.mask_words());
+  for (const char* token : {"{\"", "name", "\": \"", "abcdef", "\"", ",", "\"", "age", "\":", "12", "}"}) {
+    m.fill_mask(mask);
+    ASSERT_TRUE(m.accept_bytes(token)) << token;
+  }
+  EXPECT_EQ(trie->places().count(), cached) << "the usual text met a place without a mask";
+  Random random(testing::seed());
+  for (int i = 0; i < 10; ++i) check_masks(g, random, 30);
+  const std::atomic<bool> stop{true};
+  WarmLimits none;
+  none.stop = &stop;
+  EXPECT_EQ(warm(g, none).places, 0u);
 }
 
 TEST(GrammarMatcher, ForksShareAndRollBack) {
