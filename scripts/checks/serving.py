@@ -18,6 +18,7 @@ import argparse
 import json
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import urllib.request
@@ -101,13 +102,17 @@ def prefix(args):
 def intruder(args):
     print("8 running streams, 4,000 tokens of prompt after 4 s")
     with Server(args, []) as server:
+        alone = server.load(args, "--clients", 8, "--requests", 8, "--prompt", 96, "--output", 150)
         report = server.load(args, "--clients", 8, "--requests", 8, "--prompt", 96, "--output", args.stream,
                              "--intruder", "4000@4")
+    show("8 streams without it", alone)
     show("8 streams", report)
     beside = report["intruder"]["itl_beside"]
     print(f"  while the prompt was computed ({report['intruder']['ttft']:.1f} s): p50 {beside['p50'] * 1e3:.1f} ms, "
           f"p99 {beside['p99'] * 1e3:.1f} ms")
-    return verdict("p99 over median", report["itl"]["p99"] / report["itl"]["p50"], 2.5, at_most=True)
+    # However long the streams are beside the prompt: its p99 over the median that they would have without it.
+    good = verdict("p99 beside it over the median without it", beside["p99"] / alone["itl"]["p50"], 2.5, at_most=True)
+    return verdict("p99 over median", report["itl"]["p99"] / report["itl"]["p50"], 2.5, at_most=True) and good
 
 
 def several(args):
@@ -141,7 +146,7 @@ def isa(args):
     for name in ("avx512", "auto"):
         with Server(args, ["--isa", name]) as server:
             for count in (16, 32):
-                show(f"{name}, {count} users", server.load(args, *users(args, count, 2 * count)))
+                show(f"{name}, {count} users", server.load(args, *users(args, count, count)))
     return True
 
 
@@ -156,6 +161,7 @@ def main():
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of requests")
     parser.add_argument("--stream", type=int, default=1000, help="tokens of each running stream")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # servers end with this
     good = [parts[name](args) for name in args.only.split(",")]
     sys.exit(0 if all(good) else 1)
 

@@ -79,7 +79,7 @@ void add_options(CLI::App& app, ServeArguments& a) {
       ->type_name("N")
       ->group(e);
   app.add_option("--mixed-step-factor", a.engine.mixed_step_factor,
-                 "how much prefill may lengthen a step (default 2)")
+                 "how much prefill may lengthen a step (default 1.7)")
       ->type_name("X")
       ->group(e);
   app.add_option("--block-size", a.engine.block_size, "tokens of a cache block (default 16)")

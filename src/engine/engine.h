@@ -39,7 +39,7 @@ struct EngineOptions {
   int32_t token_budget = 512;   ///< tokens of one step
   /// A step that decodes takes at most this many times as long as it would without prefill chunks beside
   /// (measured as it runs); 0: the token budget is the only bound.
-  double mixed_step_factor = 2.0;
+  double mixed_step_factor = 1.7;
   Policy policy = Policy::kFcfs;
   int32_t static_batch = 16;         ///< policies static and dynamic: requests of one batch
   double batch_wait_seconds = 0.05;  ///< ... and how long a batch waits to fill up
