@@ -99,13 +99,12 @@ void AddedTokenMatcher::split(std::string_view text, bool parse_special, std::ve
       at = behind;
       continue;
     }
-    const size_t left = token->strip_left ? skip_space_left(text, at, begin) : at;
+    const size_t left = token->strip_left ? std::max(skip_space_left(text, at, begin), begin) : at;
     if (left > begin) out.push_back({text.substr(begin, left - begin), -1});
-    size_t right = behind;
-    out.push_back({text.substr(at, right - at), token->id});
-    if (token->strip_right) right = skip_space_right(text, right);
-    // As in the published implementation, a token inside the space that this one took is found all the same,
-    // and what is behind it is text again.
+    const size_t right = token->strip_right ? skip_space_right(text, behind) : behind;
+    // As in the published implementation, a token inside the space that another one took is found all the
+    // same, unless it takes the space before it, which is gone; and what is behind it is text again.
+    if (!token->strip_left || left < right) out.push_back({text.substr(at, behind - at), token->id});
     begin = right;
     at = behind;
   }
