@@ -199,5 +199,32 @@ TEST(ConvertErrors, NameWhatCannotBeWritten) {
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
 }
 
+/// A reader of the file would take the usual setting, so none is written.
+TEST(ConvertErrors, SettingsThatGgufLacksAreRefusedByName) {
+  ThreadPool pool(1);
+  const std::pair<const char*, const char*> cases[] = {
+      {"llama-gelu", "'hidden_act' is 'gelu'"},
+      {"gpt2-scale-by-layer", "'scale_attn_by_inverse_layer_idx' is true"},
+      {"mpt-softmax-scale", "'attn_config.softmax_scale' is set"},
+      {"phi-heads-8-qk-norm", "'qk_layernorm' is true"},
+      {"falcon-alibi", "'alibi' is true"},
+      {"olmoe-norm-clip", "'norm_topk_prob' is true"},
+      {"qwen3_next-4-keys-dense-layer", "'mlp_only_layers' leaves layers without experts"},
+      {"olmo3-yarn", "sliding_attention.rope_theta' is 20000 beside 10000"},
+      {"deepseek_v3-not-interleaved", "'rope_interleave' is false"}};
+  for (const auto& [name, says] : cases) {
+    testing::TempDir dir;
+    const auto source = loaders::open_checkpoint(testing::fixture("models/configurations") / name);
+    std::string sentence;
+    try {
+      convert::export_gguf(source, {}, dir / "m.gguf", pool);
+    } catch (const Error& e) {
+      sentence = e.what();
+    }
+    EXPECT_NE(sentence.find(says), std::string::npos) << name << ": " << sentence;
+    EXPECT_TRUE(std::filesystem::is_empty(dir.path())) << name;
+  }
+}
+
 }  // namespace
 }  // namespace millrace

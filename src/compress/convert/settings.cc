@@ -186,6 +186,23 @@ void refuse_what_gguf_lacks(const Config& config, std::string_view architecture)
   if (architecture == "deepseek2") needs("rope_interleave", true);
   if (architecture == "deepseek2" && config.architecture() == "DeepseekV2ForCausalLM")
     needs("norm_topk_prob", false);
+  if (architecture == "falcon") {
+    needs("alibi", false);
+    if (!config.flag(hf("new_decoder_architecture"), false)) needs("parallel_attn", true);
+  }
+  if (architecture == "olmoe" || architecture == "qwen2moe") needs("norm_topk_prob", false);
+  if (architecture == "qwen3moe" || architecture == "qwen3next") needs("norm_topk_prob", true);
+  const bool all_sparse = config.integers(hf("mlp_only_layers")).empty() &&
+                          config.find_integer(hf("decoder_sparse_step")).value_or(1) == 1;
+  if (architecture.substr(0, 4) == "qwen" && !all_sparse && config.has(hf("num_experts")))
+    config.refuse(
+        hf(config.integers(hf("mlp_only_layers")).empty() ? "decoder_sparse_step" : "mlp_only_layers"),
+        "leaves layers without experts: GGUF has no form for it");
+  const auto local = config.find_number(hf("rope_parameters.sliding_attention.rope_theta"));
+  const auto full = config.find_number(hf("rope_parameters.full_attention.rope_theta"));
+  if (architecture == "olmo2" && local && full && *local != *full)
+    config.refuse(hf("rope_parameters.sliding_attention.rope_theta"),
+                  fmt::format("is {} beside {}: GGUF has one base for all layers", *local, *full));
   if (config.find_number(hf("attn_config.softmax_scale")))
     config.refuse(hf("attn_config.softmax_scale"), "is set: GGUF has no form for it");
   constexpr std::string_view kSilu[] = {
