@@ -26,9 +26,16 @@ class CacheSizes {
     for (size_t g = 0; g < layout_.groups.size(); ++g)
       if (layout_.groups[g].spec.kind == Kind::kRecurrent) per_slot += block_bytes(g);
     if (per_slot == 0) return 0;
-    // One for every sequence, half as many for checkpoints of the prefix cache; at most half of the memory.
-    const int64_t wanted = options_.max_sequences + (options_.prefix_cache ? options_.max_sequences / 2 : 0);
-    return std::clamp<int64_t>(static_cast<int64_t>(bytes / 2 / per_slot), 2, wanted);
+    // One for every sequence and half as many for checkpoints of the prefix cache, within half of the memory.
+    // More checkpoints, up to eight a sequence, where they fit into a quarter of it, or into all of it where
+    // nothing grows with the tokens.
+    const bool alone = std::all_of(layout_.groups.begin(), layout_.groups.end(),
+                                   [](const auto& g) { return g.spec.kind == Kind::kRecurrent; });
+    const auto room = [&](uint64_t of) { return static_cast<int64_t>(of / per_slot); };
+    const int64_t sequences = options_.max_sequences;
+    if (!options_.prefix_cache) return std::clamp<int64_t>(room(bytes / 2), 2, sequences);
+    const int64_t least = std::clamp<int64_t>(room(bytes / 2), 2, sequences + sequences / 2);
+    return std::max(least, std::min(room(alone ? bytes : bytes / 4), 9 * sequences));
   }
 
   int64_t window_blocks(const layers::CacheGroup& group, int64_t blocks) const {
