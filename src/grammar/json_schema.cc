@@ -493,6 +493,10 @@ class Emitter {
           continue;
         }
       }
+      if (s.type == JsonType::kArray && s.array && s.array->max == 0) {
+        add("[]", s);
+        continue;
+      }
       others.push_back(s);
     }
     if (others.empty()) return;
