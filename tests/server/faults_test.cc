@@ -55,8 +55,11 @@ TEST(Faults, ClientsKilledAtRandomMomentsLeaveNothing) {
 }
 
 TEST(Faults, SlowSendersAreToldAndNeverReadersDropped) {
-  Served s("", {"--header-seconds", "0.4", "--body-seconds", "0.4", "--write-seconds", "1", "--stall-seconds",
-                "1"});
+  // A sanitizer's server must get its own requests within these times, too.
+  const double factor = millrace::testing::slowness();
+  const std::string times[] = {fmt::format("{}", 0.4 * factor), fmt::format("{}", factor)};
+  Served s("", {"--header-seconds", times[0], "--body-seconds", times[0], "--write-seconds", times[1],
+                "--stall-seconds", times[1]});
   ASSERT_GT(s.port(), 0);
   ask(s.port(), "POST", "/v1/completions", R"({"prompt":"Once","max_tokens":4})");
   const size_t descriptors = s.descriptors(), threads = s.threads();
@@ -73,13 +76,13 @@ TEST(Faults, SlowSendersAreToldAndNeverReadersDropped) {
       if (!slow.send_all(std::string(1, c))) break;
       std::this_thread::sleep_for(20ms);
     }
-    EXPECT_EQ(parse_reply(slow.receive("", 2)).status, 408);
-    EXPECT_EQ(parse_reply(half.receive("", 2)).status, 408);
-    EXPECT_EQ(parse_reply(body.receive("", 2)).status, 408);
+    EXPECT_EQ(parse_reply(slow.receive("", 2 * factor)).status, 408);
+    EXPECT_EQ(parse_reply(half.receive("", 2 * factor)).status, 408);
+    EXPECT_EQ(parse_reply(body.receive("", 2 * factor)).status, 408);
     // Others go on beside the one that never reads, and it is gone in the end though it has not closed.
     for (int i = 0; i < 10; ++i)
       EXPECT_EQ(ask(s.port(), "POST", "/v1/completions", R"({"prompt":"Once","max_tokens":8})").status, 200);
-    for (int i = 0; i < 200 && metric(s.port(), "vllm:num_requests_running") > 0; ++i)
+    for (int i = 0; i < 200 * factor && metric(s.port(), "vllm:num_requests_running") > 0; ++i)
       std::this_thread::sleep_for(50ms);
     EXPECT_EQ(metric(s.port(), "vllm:num_requests_running"), 0);
   }
