@@ -21,7 +21,7 @@ bool has_calls(const GenerationRequest& request) {
 }
 
 /// Ends the text with the last message's content, dropping the end-of-turn markers behind it.
-std::string cut_after_final(std::string text, const GenerationRequest& request) {
+std::string cut_after_final(const std::string& text, const GenerationRequest& request) {
   const Json messages = Json::parse(request.messages);
   const std::string content = messages.back().value("content", "");
   const size_t last = content.find_last_not_of(" \n\r\t");

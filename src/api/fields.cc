@@ -170,7 +170,7 @@ const Json* Fields::array(const char* name, size_t max_items) {
 }
 
 std::optional<std::string> Fields::word(const char* name, std::initializer_list<const char*> words) {
-  const auto value = text(name);
+  auto value = text(name);
   if (!value) return value;
   std::string all;
   for (const char* word : words) {

@@ -117,7 +117,7 @@ class ResponsesStream {
   enum class Item { kNone, kMessage, kReasoning, kCall };
   void open(Item item, const OutputEvent& event, Events& out);
   void close(Events& out);
-  void emit(const char* name, std::string body, Events& out);
+  void emit(const char* name, const std::string& body, Events& out);
   std::string item_json(std::string_view status) const;
 
   ResponseInfo info_;

@@ -300,7 +300,7 @@ std::string responses_response(const ResponseInfo& info, const ChoiceResult& ans
 
 // --- the stream of /v1/responses ---
 
-void ResponsesStream::emit(const char* name, std::string body, Events& out) {
+void ResponsesStream::emit(const char* name, const std::string& body, Events& out) {
   Json json = Json::parse(body);
   json["type"] = name;
   json["sequence_number"] = sequence_++;

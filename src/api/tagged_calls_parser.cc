@@ -361,7 +361,7 @@ class TaggedCallsParser : public TextParser {
       if (length > back) whole = partial_.size() - back;
       break;
     }
-    const std::string out = escape_json_text(std::string_view(partial_).substr(0, whole));
+    std::string out = escape_json_text(std::string_view(partial_).substr(0, whole));
     partial_.erase(0, whole);
     return out;
   }

@@ -55,7 +55,9 @@ std::vector<GrammarPart> tagged(const Tool& tool, const std::string& prefix, con
   const Json properties = schema.value("properties", Json::object());
   const Json required = schema.value("required", Json::array());
   for (const auto& [key, property] : properties.items()) {
-    std::vector<GrammarPart> parts = {literal(key_begin + key + between)};
+    std::string begin = key_begin;
+    begin.append(key).append(between);
+    std::vector<GrammarPart> parts = {literal(std::move(begin))};
     // Strings stand in the tag as they are; everything else as JSON.
     if (property.is_object() && property.value("type", Json()) == "string" && !property.contains("enum")) {
       GrammarPart text;

@@ -88,6 +88,7 @@ class Load {
 
   std::vector<int32_t> random_ids(Random& random, int32_t count) const {
     std::vector<int32_t> ids;
+    ids.reserve(static_cast<size_t>(std::max(count, 0)));
     for (int32_t i = 0; i < count; ++i)
       ids.push_back(kFirstOrdinaryToken + static_cast<int32_t>(random.below(static_cast<uint32_t>(
                                               options_.vocabulary - kFirstOrdinaryToken))));

@@ -124,7 +124,7 @@ Engine::Engine(std::unique_ptr<models::Model> model, EngineOptions options) {
   options.threads = options.pool->num_threads();
   if (!options.masks_beside_step) options.masks_beside_step = usable_cpus() > options.threads;
   if (!options.kv_type)
-    options.kv_type = model->info().float_weights ? layers::KvType::kF32 : layers::KvType::kBF16;
+    options.kv_type = model->info().wants_float_cache() ? layers::KvType::kF32 : layers::KvType::kBF16;
   // Everyone inside may decode in every step, and a prompt still advances.
   options.token_budget = std::max(options.token_budget, options.max_sequences + options.block_size);
 

@@ -38,8 +38,8 @@ SipKey random_key() {
 
 }  // namespace
 
-Loop::Loop(std::unique_ptr<models::Model> model, EngineOptions options, layers::CacheLayout layout,
-           std::vector<int64_t> blocks_per_group, int32_t max_context)
+Loop::Loop(std::unique_ptr<models::Model> model, EngineOptions options, const layers::CacheLayout& layout,
+           const std::vector<int64_t>& blocks_per_group, int32_t max_context)
     : options_(std::move(options)),
       info_(model->info()),
       max_context_(max_context),

@@ -26,8 +26,8 @@ namespace millrace::engine {
 class Loop {
  public:
   /// `options` are resolved: nothing is "auto" any more.
-  Loop(std::unique_ptr<models::Model> model, EngineOptions options, layers::CacheLayout layout,
-       std::vector<int64_t> blocks_per_group, int32_t max_context);
+  Loop(std::unique_ptr<models::Model> model, EngineOptions options, const layers::CacheLayout& layout,
+       const std::vector<int64_t>& blocks_per_group, int32_t max_context);
   ~Loop();
 
   std::shared_ptr<Generation> submit(Request request);

@@ -11,7 +11,7 @@
 namespace millrace::train {
 namespace {
 
-#include "compress/train/kernels_body.h"
+#include "compress/train/kernels_body.inc"
 
 constexpr Kernels kTable = {"avx2",
                             gemm_f32,

@@ -12,7 +12,7 @@
 namespace millrace::train {
 namespace {
 
-#include "compress/train/kernels_body.h"
+#include "compress/train/kernels_body.inc"
 
 inline __m512 multiply_pairs(__m512 sum, __m512i a, __m512i b) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));

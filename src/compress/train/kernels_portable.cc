@@ -8,7 +8,7 @@
 namespace millrace::train {
 namespace {
 
-#include "compress/train/kernels_body.h"
+#include "compress/train/kernels_body.inc"
 
 constexpr Kernels kTable = {
     "portable",        gemm_f32, gemm_bf16,        to_bf16, pack_f32, pack_bf16, rms_norm,
