@@ -155,6 +155,7 @@ class Emitter {
   KeyAutomaton classify(const std::vector<std::string>& names, const std::vector<KeyTest>& tests,
                         const std::vector<FuzzySet>& allowed) {
     std::vector<std::u32string> words;
+    words.reserve(names.size());
     for (const auto& n : names) words.push_back(decode_utf8(n));
     std::vector<const Dfa*> parts;
     const Dfa trie = from_words(words, budget_);
@@ -185,6 +186,7 @@ class Emitter {
       return it->second;
     };
     std::vector<uint32_t> start;
+    start.reserve(parts.size());
     for (const Dfa* p : parts) start.push_back(p->never() ? Dfa::kDead : 0);
     id_of(start);
     const size_t first_allowed = parts.size() - allowed.size();

@@ -320,7 +320,7 @@ class LarkParser {
     while (peek() == 'i' || peek() == 's' || peek() == 'm' || peek() == 'u' || peek() == 'x' ||
            peek() == 'l') {
       if (peek() == 'i') {
-        pattern = "(?i)" + pattern;
+        pattern.insert(0, "(?i)");
       } else if (peek() != 'u') {
         fail(ErrorCode::kUnsupported,
              "the grammar uses the regular expression flag '{}', which is not supported", peek());

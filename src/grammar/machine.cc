@@ -430,6 +430,7 @@ StateId Machine::cut(const Item& item, std::string& key) {
     const std::vector<Item> above(callers(item.node).begin(), callers(item.node).end());
     if (std::any_of(above.begin(), above.end(), [&](const Item& c) { return compares_end(c); })) {
       std::vector<Item> below;
+      below.reserve(above.size());
       for (const Item& c : above) below.push_back(named(c, key));
       items[0].node = intern_node(below);
     }
