@@ -278,6 +278,7 @@ uint64_t write_synthetic(const SyntheticShape& shape, const SyntheticOptions& op
   for (const Plan& plan : plans)
     if (plan.values.empty()) pools.try_emplace({plan.type, plan.mean, plan.deviation});
   std::vector<std::pair<const PoolKey, Pool>*> order;
+  order.reserve(pools.size());
   for (auto& entry : pools) order.push_back(&entry);
   pool.parallel_for(static_cast<int64_t>(order.size()), 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i)

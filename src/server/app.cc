@@ -422,7 +422,8 @@ struct App::State : std::enable_shared_from_this<App::State> {
 App::App(AppOptions options) : state_(std::make_shared<State>(std::move(options))) {
   state_->http = std::make_unique<HttpServer>(
       state_->options.http,
-      [state = state_.get()](std::shared_ptr<HttpRequest> request, std::shared_ptr<HttpResponse> response) {
+      [state = state_.get()](const std::shared_ptr<HttpRequest>& request,
+                             const std::shared_ptr<HttpResponse>& response) {
         state->handle(request, response);
       },
       [](int status, const std::string& sentence) {
