@@ -50,7 +50,7 @@ double peak(ThreadPool& pool, double (*kernel)(int64_t)) {
 }
 
 double read_bandwidth(ThreadPool& pool) {
-  const AlignedBuffer buffer(size_t{512} << 20);
+  const AlignedBuffer buffer(size_t{1} << 30);
   std::memset(const_cast<std::byte*>(buffer.data()), 1, buffer.size());
   double best = 0;
   for (int round = 0; round < 6; ++round) {
