@@ -224,6 +224,7 @@ int run_grammar(int argc, char** argv) {
       ->required();
   bench_app->add_option("--first", bench.first, "only so many schemas");
   bench_app->add_option("--slowest", bench.slowest, "how many of the schemas with the slowest masks to name");
+  bench_app->add_flag("--refusals", bench.refusals, "also list each refusal and each time of compilation");
   bench_app->add_flag("--compact", bench.compact, "JSON without white space");
   bench_app->add_flag("--cold", bench.cold, "without the masks that are made in the background");
   bench_app->add_option("-m,--model", o.model, "take the vocabulary of this model")->type_name("PATH");

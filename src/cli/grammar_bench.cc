@@ -113,6 +113,7 @@ void bench_grammars(const GrammarBenchOptions& options,
   size_t unfinished = 0;
   int64_t schemas = 0, refused = 0;
   std::vector<Slow> slowest;
+  nlohmann::json refusals = nlohmann::json::array(), compiled = nlohmann::json::array();
   std::string line;
   while (std::getline(in, line) && schemas != options.first) {
     nlohmann::ordered_json j;
@@ -132,11 +133,13 @@ void bench_grammars(const GrammarBenchOptions& options,
     const double start = now_us(true);
     try {
       g = grammar::compile(source, trie);
-    } catch (const Error&) {
+    } catch (const Error& e) {
       ++refused;
+      if (options.refusals) refusals.push_back({{"line", number}, {"why", e.what()}});
       continue;
     }
     compile_times.add(now_us(true) - start);
+    if (options.refusals) compiled.push_back({{"line", number}, {"us", compile_times.micros.back()}});
     if (!options.cold) {
       const grammar::WarmResult warmed = grammar::warm(g);
       background.add(1e6 * warmed.seconds);
@@ -183,6 +186,10 @@ void bench_grammars(const GrammarBenchOptions& options,
                               {"use", x.use},
                               {"token", x.token},
                               {"instance", x.text.substr(0, 200)}});
+  if (options.refusals) {
+    out["refusals"] = std::move(refusals);
+    out["compiled"] = std::move(compiled);
+  }
   fmt::print("{}\n", out.dump(2));
 }
 

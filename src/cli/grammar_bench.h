@@ -26,9 +26,10 @@ size_t time_masks(const std::shared_ptr<const grammar::CompiledGrammar>& g, cons
 struct GrammarBenchOptions {
   std::string schemas;  ///< JSON objects, one a line: {"schema": ..., "valid": [instances]}
   bool compact = false;
-  bool cold = false;    ///< no masks in the background: the first use makes what it needs
-  int64_t first = -1;   ///< only so many schemas
-  int64_t slowest = 5;  ///< schemas with the slowest masks to name
+  bool cold = false;      ///< no masks in the background: the first use makes what it needs
+  int64_t first = -1;     ///< only so many schemas
+  int64_t slowest = 5;    ///< schemas with the slowest masks to name
+  bool refusals = false;  ///< also list each refusal and each time of compilation
 };
 
 /// Compiles every schema, lets the background make masks as the server does, and times the masks along its
