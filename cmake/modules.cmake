@@ -46,7 +46,7 @@ function(millrace_module name)
                                   SKIP_UNITY_BUILD_INCLUSION ON)
     endif()
   endforeach()
-  if(name MATCHES "^(loaders|grammar|engine|api|server|compress)$")
+  if(name MATCHES "^(loaders|grammar|engine|api|server|compress|text)$")
     # Compiled together: what their files include costs more than what they say. So names in anonymous namespaces have to
     # differ within these folders. The others are small files, or many of one form with the same local names (models, text).
     set_target_properties(millrace_${name} PROPERTIES UNITY_BUILD ${MILLRACE_UNITY} UNITY_BUILD_BATCH_SIZE 8)

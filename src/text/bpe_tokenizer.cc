@@ -8,12 +8,11 @@
 #include "text/byte_alphabet.h"
 #include "text/merge.h"
 #include "text/pretokenizer.h"
+#include "text/space_mark.h"
 #include "text/word_cache.h"
 
 namespace millrace::text {
 namespace {
-
-constexpr std::string_view kSpaceMark = "\xe2\x96\x81";
 
 struct BpeScratch {
   MergeScratch merge;

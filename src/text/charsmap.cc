@@ -5,11 +5,10 @@
 
 #include "core/error.h"
 #include "core/utf8.h"
+#include "text/space_mark.h"
 
 namespace millrace::text {
 namespace {
-
-constexpr std::string_view kSpaceMark = "\xe2\x96\x81";
 
 /// Distance from a node to its children.
 uint32_t offset_of(uint32_t unit) { return (unit >> 10) << ((unit & (1u << 9)) >> 6); }

@@ -11,12 +11,12 @@
 #include "text/byte_trie.h"
 #include "text/charsmap.h"
 #include "text/merge.h"
+#include "text/space_mark.h"
 #include "text/word_cache.h"
 
 namespace millrace::text {
 namespace {
 
-constexpr std::string_view kSpaceMark = "\xe2\x96\x81";
 /// Symbols that may not merge carry kFrozen - id.
 constexpr TokenId kFrozen = -2;
 

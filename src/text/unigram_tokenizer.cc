@@ -5,12 +5,11 @@
 #include "core/error.h"
 #include "text/base_tokenizer.h"
 #include "text/charsmap.h"
+#include "text/space_mark.h"
 #include "text/unigram.h"
 
 namespace millrace::text {
 namespace {
-
-constexpr std::string_view kSpaceMark = "\xe2\x96\x81";
 
 class UnigramTokenizer final : public BaseTokenizer {
  public:

@@ -5,11 +5,10 @@
 #include "text/base_tokenizer.h"
 #include "text/bert_normalizer.h"
 #include "text/byte_trie.h"
+#include "text/space_mark.h"
 
 namespace millrace::text {
 namespace {
-
-constexpr std::string_view kSpaceMark = "\xe2\x96\x81";
 
 class WordPieceTokenizer final : public BaseTokenizer {
  public:

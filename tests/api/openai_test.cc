@@ -14,11 +14,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kHello = R"("messages": [{"role": "user", "content": "Hi"}])";
-constexpr const char* kTools =
+constexpr const char* kClockTools =
     R"("tools": [{"type": "function", "function": {"name": "now", "parameters": {"type": "object",
   "properties": {"zone": {"type": "string"}, "n": {"type": "integer"}}, "required": ["n"]}}}])";
 
-GenerationRequest chat(const std::string& more) {
+GenerationRequest chat_request(const std::string& more) {
   return parse_chat_request("{" + std::string(kHello) + (more.empty() ? "" : ", " + more) + "}");
 }
 
@@ -36,11 +36,11 @@ std::string refusal(Parse parse) {
   return "taken";
 }
 std::string refused(const std::string& more) {
-  return refusal([&] { chat(more); });
+  return refusal([&] { chat_request(more); });
 }
 
 TEST(OpenAiRequest, TakesEveryField) {
-  const GenerationRequest r = chat(
+  const GenerationRequest r = chat_request(
       R"("model": "m", "temperature": 0.5, "top_p": 0.9, "top_k": 40, "min_p": 0.1, "n": 2, "best_of": 3, "seed": 7,
          "max_completion_tokens": 12, "stop": ["a", "b"], "logit_bias": {"5": -100}, "presence_penalty": 1, "frequency_penalty": -1,
          "logprobs": true, "top_logprobs": 3, "stream": true, "stream_options": {"include_usage": true}, "ignore_eos": true,
@@ -64,7 +64,7 @@ TEST(OpenAiRequest, TakesEveryField) {
   EXPECT_EQ(r.constraint.kind, TextConstraint::Kind::kJsonObject);
   EXPECT_TRUE(r.has("temperature"));
   EXPECT_FALSE(r.has("typical_p"));
-  EXPECT_EQ(chat(R"("temperature": null)").has("temperature"), false);
+  EXPECT_EQ(chat_request(R"("temperature": null)").has("temperature"), false);
 }
 
 TEST(OpenAiRequest, RefusesWrongTypesRangesAndUnknownMembers) {
@@ -144,15 +144,15 @@ TEST(OpenAiRequest, ConstraintsComeFromEveryNameTheyHave) {
       {R"("grammar": "root ::= \"a\"")", Kind::kGbnf},
       {R"("structured_outputs": {"regex": "a"})", Kind::kRegex},
       {R"("response_format": {"type": "text"})", Kind::kNone}};
-  for (const auto& [more, kind] : cases) EXPECT_EQ(chat(more).constraint.kind, kind) << more;
+  for (const auto& [more, kind] : cases) EXPECT_EQ(chat_request(more).constraint.kind, kind) << more;
 }
 
 TEST(OpenAiRequest, ToolsAndChoices) {
-  EXPECT_EQ(chat(kTools).tool_choice.choice, ToolChoice::kAuto);
-  EXPECT_EQ(chat("").tool_choice.choice, ToolChoice::kNone);
-  const std::string tools = kTools;
-  EXPECT_EQ(chat(tools + R"(, "tool_choice": "required")").tool_choice.choice, ToolChoice::kRequired);
-  const GenerationRequest named = chat(
+  EXPECT_EQ(chat_request(kClockTools).tool_choice.choice, ToolChoice::kAuto);
+  EXPECT_EQ(chat_request("").tool_choice.choice, ToolChoice::kNone);
+  const std::string tools = kClockTools;
+  EXPECT_EQ(chat_request(tools + R"(, "tool_choice": "required")").tool_choice.choice, ToolChoice::kRequired);
+  const GenerationRequest named = chat_request(
       tools +
       R"(, "tool_choice": {"type": "function", "function": {"name": "now"}}, "parallel_tool_calls": false)");
   EXPECT_EQ(named.tool_choice.choice, ToolChoice::kNamed);
@@ -311,7 +311,7 @@ TEST(Chat, RendersARequestAndFallsBackToTextArguments) {
 /// What a grammar's literals and one example of arguments spell must be what the parser of the format
 /// understands.
 TEST(ToolGrammar, SpellsCallsThatTheParserUnderstands) {
-  const GenerationRequest r = chat(std::string(kTools) + R"(, "tool_choice": "required")");
+  const GenerationRequest r = chat_request(std::string(kClockTools) + R"(, "tool_choice": "required")");
   for (const auto& [format, name] : tool_formats()) {
     for (const bool parallel : {false, true}) {
       ToolChoiceSetting setting = r.tool_choice;

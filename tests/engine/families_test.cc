@@ -37,7 +37,7 @@ Answers answers_of(const std::shared_ptr<Generation>& generation, size_t choices
   return a;
 }
 
-Request greedy(const Tokens& prompt, int32_t tokens) {
+Request greedy_request(const Tokens& prompt, int32_t tokens) {
   Request r;
   r.prompt = prompt;
   r.sampling.temperature = 0;
@@ -48,8 +48,8 @@ Request greedy(const Tokens& prompt, int32_t tokens) {
 class EngineFamilies : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    const auto folder = testing::fixture("models/fixtures") / GetParam();
-    const auto json = nlohmann::json::parse(testing::read_file(folder / "reference.json"));
+    const auto folder = millrace::testing::fixture("models/fixtures") / GetParam();
+    const auto json = nlohmann::json::parse(millrace::testing::read_file(folder / "reference.json"));
     prompt_ = json["prompt"].get<Tokens>();
     reference_ = json["greedy"].get<Tokens>();
     for (const auto& other : json["others"]) others_.push_back(other["prompt"].get<Tokens>());
@@ -142,7 +142,7 @@ TEST_P(EngineFamilies, ChunkedBatchedAndFromThePrefixCache) {
   std::vector<Tokens> prompts = {others_[0], prompt_, others_[1]};
   for (const Tokens& p : family_of_prompts()) prompts.push_back(p);
   std::vector<std::shared_ptr<Generation>> sent;
-  for (const Tokens& p : prompts) sent.push_back(engine->submit(greedy(p, 12)));
+  for (const Tokens& p : prompts) sent.push_back(engine->submit(greedy_request(p, 12)));
   for (size_t i = 0; i < prompts.size(); ++i) {
     const Tokens expected = i == 1 ? reference_ : alone(prompts[i], 12);
     expect_same(answers_of(sent[i]).choices[0], expected, fmt::format("request {}", i));
@@ -150,7 +150,7 @@ TEST_P(EngineFamilies, ChunkedBatchedAndFromThePrefixCache) {
   // A prompt that goes on from one that was computed finds its blocks, and the state at their border.
   Tokens longer = prompt_;
   for (int32_t i = 0; i < 8; ++i) longer.push_back(5 + i);
-  const Answers hit = answers_of(engine->submit(greedy(longer, 12)));
+  const Answers hit = answers_of(engine->submit(greedy_request(longer, 12)));
   // Keys whose rotation depends on the text's very length are of no use to another one.
   EXPECT_EQ(hit.usage.cached_tokens, alone_in_length(longer.size()) ? 0 : 32);
   expect_same(hit.choices[0], alone(longer, 12), "from the prefix cache");
@@ -164,7 +164,7 @@ TEST_P(EngineFamilies, CountsTheRowsOfEachExpert) {
   };
   const auto before = engine->stats().expert_tokens;
   ASSERT_EQ(before.size(), static_cast<size_t>(model_->info().num_layers));
-  answers_of(engine->submit(greedy(prompt_, 2)));
+  answers_of(engine->submit(greedy_request(prompt_, 2)));
   // The prompt's rows and the first answer's, each to as many experts.
   uint64_t chosen = 0;
   for (size_t layer = 0; layer < before.size(); ++layer) {
@@ -182,7 +182,7 @@ TEST_P(EngineFamilies, CountsTheRowsOfEachExpert) {
 
 TEST_P(EngineFamilies, TwoAnswersFromOnePrompt) {
   const auto engine = open(16 << 20, 0);
-  Request r = greedy(prompt_, static_cast<int32_t>(reference_.size()));
+  Request r = greedy_request(prompt_, static_cast<int32_t>(reference_.size()));
   r.generation.n = 2;
   const Answers a = answers_of(engine->submit(std::move(r)), 2);
   for (const Tokens& tokens : a.choices) EXPECT_EQ(tokens, reference_);
@@ -201,7 +201,7 @@ TEST_P(EngineFamilies, PreemptedByRecomputeAndBySwap) {
   for (const bool swap : {false, true}) {
     const auto engine = open(memory_for(2.4), swap ? 64 << 20 : 0);
     std::vector<std::shared_ptr<Generation>> sent;
-    for (const Tokens& p : prompts) sent.push_back(engine->submit(greedy(p, 45)));
+    for (const Tokens& p : prompts) sent.push_back(engine->submit(greedy_request(p, 45)));
     for (size_t i = 0; i < prompts.size(); ++i)
       expect_same(answers_of(sent[i]).choices[0], expected[i],
                   fmt::format("request {}, {}", i, swap ? "swap" : "recompute"));
@@ -216,7 +216,7 @@ TEST_P(EngineFamilies, PreemptedByRecomputeAndBySwap) {
 
 std::vector<std::string> all_families() {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(testing::fixture("models/fixtures")))
+  for (const auto& entry : std::filesystem::directory_iterator(millrace::testing::fixture("models/fixtures")))
     if (std::filesystem::exists(entry.path() / "reference.json")) names.push_back(entry.path().filename());
   std::sort(names.begin(), names.end());
   return names;

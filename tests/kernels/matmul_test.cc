@@ -10,10 +10,13 @@
 #include "core/half.h"
 #include "quant/blocks.h"
 #include "quant/traits.h"
+#include "testing/kernels.h"
 #include "testing/testing.h"
 
 namespace millrace::kernels {
 namespace {
+
+using testing::isa_levels;
 
 constexpr DType kTypes[] = {DType::kF32,    DType::kF16,     DType::kBF16,   DType::kF8E4M3, DType::kF8E5M2,
                             DType::kQ4_0,   DType::kQ4_1,    DType::kQ5_0,   DType::kQ5_1,   DType::kQ8_0,
@@ -21,14 +24,6 @@ constexpr DType kTypes[] = {DType::kF32,    DType::kF16,     DType::kBF16,   DTy
                             DType::kIQ4_NL, DType::kIQ4_XS,  DType::kMXFP4,  DType::kNVFP4,  DType::kTQ1_0,
                             DType::kTQ2_0,  DType::kIQ2_XXS, DType::kIQ2_XS, DType::kIQ2_S,  DType::kIQ3_XXS,
                             DType::kIQ3_S,  DType::kIQ1_S,   DType::kIQ1_M};
-
-std::vector<IsaLevel> levels() {
-  std::vector<IsaLevel> list = {IsaLevel::kScalar};
-  if (cpu_features().avx2) list.push_back(IsaLevel::kAvx2);
-  if (cpu_features().avx512) list.push_back(IsaLevel::kAvx512);
-  if (cpu_features().amx) list.push_back(IsaLevel::kAmx);
-  return list;
-}
 
 /// Byte offsets of a block's fp16 fields, which random bytes must not make infinite.
 std::vector<size_t> half_fields(DType type) {
@@ -191,7 +186,7 @@ TEST_P(MatmulKernels, AgreesWithDecodedSumsAtEveryShape) {
     const Weights w = random_weights(type, rows, cols, random);
     std::vector<float> x(static_cast<size_t>(tokens * cols));
     for (float& v : x) v = normal(random);
-    for (IsaLevel isa : levels()) {
+    for (IsaLevel isa : isa_levels()) {
       SCOPED_TRACE(fmt::format("{} rows {} cols {} tokens {}", isa_name(isa), rows, cols, tokens));
       const MatmulLayout* layout = matmul_layout(type, isa);
       ASSERT_NE(layout, nullptr);
@@ -237,7 +232,7 @@ TEST_P(MatmulKernels, TheNumberOfTokensChangesNoBit) {
   const Weights w = random_weights(type, rows, cols, random);
   std::vector<float> x(static_cast<size_t>(most * cols));
   for (float& v : x) v = normal(random);
-  for (IsaLevel isa : levels()) {
+  for (IsaLevel isa : isa_levels()) {
     const MatmulLayout* layout = matmul_layout(type, isa);
     const Packed packed = pack(*layout, w, rows, cols);
     for (const MatmulKernel& kernel : {layout->few, layout->many}) {
@@ -266,7 +261,7 @@ TEST(MatmulInputKernels, Int8ErrorIsThatOfQ8_0) {
   std::fill(x.begin() + 64, x.begin() + 96, 0.0f);
   for (int i = 96; i < 128; ++i)
     x[static_cast<size_t>(i)] *= 1e-38f;  // too small for a scale: zero, not infinity
-  for (IsaLevel isa : levels()) {
+  for (IsaLevel isa : isa_levels()) {
     std::vector<ActivationBlock> blocks(x.size() / kBlockCols);
     matmul_input_kernels(isa).quantize(x.data(), static_cast<int64_t>(x.size()), blocks.data());
     for (size_t b = 0; b < blocks.size(); ++b) {

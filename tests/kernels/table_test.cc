@@ -4,23 +4,13 @@
 #include <cmath>
 
 #include "core/random.h"
+#include "testing/kernels.h"
 
 namespace millrace::kernels {
 namespace {
 
-std::vector<IsaLevel> levels() {
-  std::vector<IsaLevel> all{IsaLevel::kScalar};
-  if (best_isa() >= IsaLevel::kAvx2) all.push_back(IsaLevel::kAvx2);
-  if (best_isa() >= IsaLevel::kAvx512) all.push_back(IsaLevel::kAvx512);
-  if (fastest_isa() >= IsaLevel::kAmx) all.push_back(IsaLevel::kAmx);
-  return all;
-}
-
-std::vector<float> random_floats(Random& random, int64_t n, float spread = 1.0f) {
-  std::vector<float> x(static_cast<size_t>(n));
-  for (float& f : x) f = spread * random.normal();
-  return x;
-}
+using testing::isa_levels;
+using testing::random_floats;
 
 void expect_near(const std::vector<float>& a, const std::vector<float>& b, double tolerance,
                  const std::string& what) {
@@ -37,7 +27,7 @@ class TableTest : public ::testing::TestWithParam<IsaLevel> {
   Random random_{testing::seed()};
 };
 
-INSTANTIATE_TEST_SUITE_P(EveryIsa, TableTest, ::testing::ValuesIn(levels()),
+INSTANTIATE_TEST_SUITE_P(EveryIsa, TableTest, ::testing::ValuesIn(isa_levels()),
                          [](const auto& info) { return std::string(isa_name(info.param)); });
 
 /// Sizes around the vector widths, and larger odd ones.

@@ -6,9 +6,12 @@
 
 #include "core/half.h"
 #include "core/random.h"
+#include "testing/kernels.h"
 
 namespace millrace::ops {
 namespace {
+
+using testing::random_floats;
 
 struct SequencePlan {
   int32_t past, length;
@@ -20,12 +23,6 @@ struct Case {
   AttentionOptions options;
   std::vector<SequencePlan> plans;
 };
-
-std::vector<float> random_floats(Random& random, int64_t n) {
-  std::vector<float> x(static_cast<size_t>(n));
-  for (float& f : x) f = random.normal();
-  return x;
-}
 
 /// Owns a cache and the whole history of K and V of some sequences.
 class Fixture {

@@ -5,19 +5,17 @@
 #include <numeric>
 
 #include "core/random.h"
+#include "testing/kernels.h"
 
 namespace millrace::ops {
 namespace {
 
+using testing::isa_levels;
+using testing::random_floats;
+
 struct Shape {
   int32_t heads, latent, rope;
 };
-
-std::vector<float> random_floats(Random& random, int64_t n) {
-  std::vector<float> x(static_cast<size_t>(n));
-  for (float& f : x) f = random.normal();
-  return x;
-}
 
 class MlaTest : public ::testing::TestWithParam<IsaLevel> {
  protected:
@@ -105,14 +103,7 @@ class MlaTest : public ::testing::TestWithParam<IsaLevel> {
   Context context_{pool_, kernels::table(GetParam()), arena_};
 };
 
-std::vector<IsaLevel> levels() {
-  std::vector<IsaLevel> all{IsaLevel::kScalar};
-  if (best_isa() >= IsaLevel::kAvx2) all.push_back(IsaLevel::kAvx2);
-  if (best_isa() >= IsaLevel::kAvx512) all.push_back(IsaLevel::kAvx512);
-  return all;
-}
-
-INSTANTIATE_TEST_SUITE_P(EveryIsa, MlaTest, ::testing::ValuesIn(levels()),
+INSTANTIATE_TEST_SUITE_P(EveryIsa, MlaTest, ::testing::ValuesIn(isa_levels()),
                          [](const auto& info) { return std::string(isa_name(info.param)); });
 
 TEST_P(MlaTest, MatchesItsFormulaAndDoesNotDependOnTheCut) {

@@ -7,9 +7,12 @@
 
 #include "core/error.h"
 #include "core/random.h"
+#include "testing/kernels.h"
 
 namespace millrace::ops {
 namespace {
+
+using testing::random_floats;
 
 class MoeTest : public ::testing::Test {
  protected:
@@ -18,12 +21,6 @@ class MoeTest : public ::testing::Test {
   Arena arena_;
   Context context_{pool_, kernels::table(best_isa()), arena_};
 };
-
-std::vector<float> random_floats(Random& random, int64_t n) {
-  std::vector<float> x(static_cast<size_t>(n));
-  for (float& f : x) f = random.normal();
-  return x;
-}
 
 /// Choice and weights of one row, by sorting.
 std::pair<std::vector<int32_t>, std::vector<double>> routed(const RouterOptions& o, const float* logits) {

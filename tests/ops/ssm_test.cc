@@ -5,22 +5,13 @@
 #include <cmath>
 
 #include "core/random.h"
+#include "testing/kernels.h"
 
 namespace millrace::ops {
 namespace {
 
-std::vector<IsaLevel> levels() {
-  std::vector<IsaLevel> all{IsaLevel::kScalar};
-  if (best_isa() >= IsaLevel::kAvx2) all.push_back(IsaLevel::kAvx2);
-  if (best_isa() >= IsaLevel::kAvx512) all.push_back(IsaLevel::kAvx512);
-  return all;
-}
-
-std::vector<float> random_floats(Random& random, int64_t n, float spread = 1.0f, float shift = 0.0f) {
-  std::vector<float> x(static_cast<size_t>(n));
-  for (float& f : x) f = shift + spread * random.normal();
-  return x;
-}
+using testing::isa_levels;
+using testing::random_floats;
 
 double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
   EXPECT_EQ(a.size(), b.size());
@@ -112,7 +103,7 @@ class SsmTest : public ::testing::TestWithParam<IsaLevel> {
   Context context_{pool_, kernels::table(GetParam()), arena_};
 };
 
-INSTANTIATE_TEST_SUITE_P(EveryIsa, SsmTest, ::testing::ValuesIn(levels()),
+INSTANTIATE_TEST_SUITE_P(EveryIsa, SsmTest, ::testing::ValuesIn(isa_levels()),
                          [](const auto& info) { return std::string(isa_name(info.param)); });
 
 TEST_P(SsmTest, ConvolutionMatchesItsFormula) {

@@ -6,16 +6,12 @@
 #include <numeric>
 
 #include "core/random.h"
+#include "testing/kernels.h"
 
 namespace millrace::ops {
 namespace {
 
-std::vector<IsaLevel> levels() {
-  std::vector<IsaLevel> all{IsaLevel::kScalar};
-  if (best_isa() >= IsaLevel::kAvx2) all.push_back(IsaLevel::kAvx2);
-  if (best_isa() >= IsaLevel::kAvx512) all.push_back(IsaLevel::kAvx512);
-  return all;
-}
+using testing::isa_levels;
 
 class TopKTest : public ::testing::TestWithParam<IsaLevel> {
  protected:
@@ -41,7 +37,7 @@ class TopKTest : public ::testing::TestWithParam<IsaLevel> {
   TopKScratch scratch_;
 };
 
-INSTANTIATE_TEST_SUITE_P(EveryIsa, TopKTest, ::testing::ValuesIn(levels()),
+INSTANTIATE_TEST_SUITE_P(EveryIsa, TopKTest, ::testing::ValuesIn(isa_levels()),
                          [](const auto& info) { return std::string(isa_name(info.param)); });
 
 TEST_P(TopKTest, IsWhatSortingGives) {

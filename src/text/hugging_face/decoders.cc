@@ -34,7 +34,7 @@ class PerToken : public TokenDecoder {
 };
 
 /// Bytes of all tokens joined: what follows in a sequence sees one text.
-class ByteLevel final : public TokenDecoder {
+class ByteLevelDecoder final : public TokenDecoder {
  public:
   void apply(std::vector<std::string>& tokens) const override {
     std::string all;
@@ -90,9 +90,9 @@ class ByteFallback final : public PerToken {
   }
 };
 
-class Replace final : public PerToken {
+class ReplaceDecoder final : public PerToken {
  public:
-  explicit Replace(const JsonNode& node)
+  explicit ReplaceDecoder(const JsonNode& node)
       : pattern_(Pattern::from_json(node.at("pattern"))), content_(node.at("content").string()) {}
   void rewrite(std::string& token) const override { token = pattern_.replace_all(token, content_); }
 
@@ -101,9 +101,9 @@ class Replace final : public PerToken {
   std::string content_;
 };
 
-class Metaspace final : public TokenDecoder {
+class MetaspaceDecoder final : public TokenDecoder {
  public:
-  explicit Metaspace(const JsonNode& node) : mark_(node.text("replacement", "\xe2\x96\x81")) {
+  explicit MetaspaceDecoder(const JsonNode& node) : mark_(node.text("replacement", "\xe2\x96\x81")) {
     const std::string legacy = node.flag("add_prefix_space", true) ? "always" : "never";
     strip_ = node.text("prepend_scheme", legacy) != "never";
   }
@@ -172,9 +172,9 @@ class Fuse final : public TokenDecoder {
   }
 };
 
-class Strip final : public TokenDecoder {
+class StripDecoder final : public TokenDecoder {
  public:
-  explicit Strip(const JsonNode& node)
+  explicit StripDecoder(const JsonNode& node)
       : content_(node.at("content").string()),
         start_(static_cast<size_t>(node.at("start").id())),
         stop_(static_cast<size_t>(node.at("stop").id())) {
@@ -231,9 +231,9 @@ class Ctc final : public TokenDecoder {
   bool clean_;
 };
 
-class Sequence final : public TokenDecoder {
+class SequenceDecoder final : public TokenDecoder {
  public:
-  Sequence(const JsonNode& node, int depth) {
+  SequenceDecoder(const JsonNode& node, int depth) {
     for (const JsonNode& item : node.at("decoders").items())
       parts_.push_back(make_token_decoder(item, depth + 1));
   }
@@ -258,15 +258,15 @@ class Sequence final : public TokenDecoder {
 std::unique_ptr<TokenDecoder> make_token_decoder(const JsonNode& node, int depth) {
   if (depth > kMaxNesting) node.bad("is nested too deeply");
   const std::string type = node.at("type").string();
-  if (type == "Sequence") return std::make_unique<Sequence>(node, depth);
-  if (type == "ByteLevel") return std::make_unique<ByteLevel>();
+  if (type == "Sequence") return std::make_unique<SequenceDecoder>(node, depth);
+  if (type == "ByteLevel") return std::make_unique<ByteLevelDecoder>();
   if (type == "ByteFallback") return std::make_unique<ByteFallback>();
-  if (type == "Replace") return std::make_unique<Replace>(node);
-  if (type == "Metaspace") return std::make_unique<Metaspace>(node);
+  if (type == "Replace") return std::make_unique<ReplaceDecoder>(node);
+  if (type == "Metaspace") return std::make_unique<MetaspaceDecoder>(node);
   if (type == "WordPiece") return std::make_unique<WordPiece>(node);
   if (type == "BPEDecoder") return std::make_unique<Bpe>(node);
   if (type == "Fuse") return std::make_unique<Fuse>();
-  if (type == "Strip") return std::make_unique<Strip>(node);
+  if (type == "Strip") return std::make_unique<StripDecoder>(node);
   if (type == "CTC") return std::make_unique<Ctc>(node);
   fail(ErrorCode::kUnsupported, "{} has the unknown type \"{}\"", node.place(), type);
 }

@@ -33,9 +33,9 @@ std::string map_characters(std::string_view text, const Map& map) {
   return out;
 }
 
-class Bert final : public Normalizer {
+class BertCleaner final : public Normalizer {
  public:
-  explicit Bert(const JsonNode& node) {
+  explicit BertCleaner(const JsonNode& node) {
     bert_.clean_text = node.flag("clean_text", true);
     bert_.space_ideographs = node.flag("handle_chinese_chars", true);
     bert_.lowercase = node.flag("lowercase", true);
@@ -61,9 +61,9 @@ class Lowercase final : public Normalizer {
   std::string apply(std::string_view text) const override { return unicode::lower(text); }
 };
 
-class Strip final : public Normalizer {
+class StripNormalizer final : public Normalizer {
  public:
-  explicit Strip(const JsonNode& node)
+  explicit StripNormalizer(const JsonNode& node)
       : left_(node.flag("strip_left", true)), right_(node.flag("strip_right", true)) {}
   std::string apply(std::string_view text) const override {
     size_t begin = 0, end = text.size();
@@ -116,9 +116,9 @@ class Nmt final : public Normalizer {
   }
 };
 
-class Replace final : public Normalizer {
+class ReplaceNormalizer final : public Normalizer {
  public:
-  explicit Replace(const JsonNode& node)
+  explicit ReplaceNormalizer(const JsonNode& node)
       : pattern_(Pattern::from_json(node.at("pattern"))), content_(node.at("content").string()) {}
   std::string apply(std::string_view text) const override { return pattern_.replace_all(text, content_); }
 
@@ -138,7 +138,7 @@ class Prepend final : public Normalizer {
   std::string text_;
 };
 
-class ByteLevel final : public Normalizer {
+class ByteLevelNormalizer final : public Normalizer {
  public:
   std::string apply(std::string_view text) const override { return to_byte_alphabet(text); }
 };
@@ -197,9 +197,9 @@ class Precompiled final : public Normalizer {
   CharsMap map_;
 };
 
-class Sequence final : public Normalizer {
+class SequenceNormalizer final : public Normalizer {
  public:
-  Sequence(const JsonNode& node, int depth) {
+  SequenceNormalizer(const JsonNode& node, int depth) {
     for (const JsonNode& item : node.at("normalizers").items())
       parts_.push_back(make_normalizer(item, depth + 1));
   }
@@ -225,19 +225,19 @@ std::vector<uint8_t> precompiled_charsmap(const JsonNode& node) {
 std::unique_ptr<Normalizer> make_normalizer(const JsonNode& node, int depth) {
   if (depth > kMaxNesting) node.bad("is nested too deeply");
   const std::string type = node.at("type").string();
-  if (type == "Sequence") return std::make_unique<Sequence>(node, depth);
-  if (type == "BertNormalizer") return std::make_unique<Bert>(node);
+  if (type == "Sequence") return std::make_unique<SequenceNormalizer>(node, depth);
+  if (type == "BertNormalizer") return std::make_unique<BertCleaner>(node);
   if (type == "NFC") return std::make_unique<UnicodeForm>(unicode::Form::kNfc);
   if (type == "NFD") return std::make_unique<UnicodeForm>(unicode::Form::kNfd);
   if (type == "NFKC") return std::make_unique<UnicodeForm>(unicode::Form::kNfkc);
   if (type == "NFKD") return std::make_unique<UnicodeForm>(unicode::Form::kNfkd);
   if (type == "Lowercase") return std::make_unique<Lowercase>();
-  if (type == "Strip") return std::make_unique<Strip>(node);
+  if (type == "Strip") return std::make_unique<StripNormalizer>(node);
   if (type == "StripAccents") return std::make_unique<StripAccents>();
   if (type == "Nmt") return std::make_unique<Nmt>();
-  if (type == "Replace") return std::make_unique<Replace>(node);
+  if (type == "Replace") return std::make_unique<ReplaceNormalizer>(node);
   if (type == "Prepend") return std::make_unique<Prepend>(node);
-  if (type == "ByteLevel") return std::make_unique<ByteLevel>();
+  if (type == "ByteLevel") return std::make_unique<ByteLevelNormalizer>();
   if (type == "Precompiled") return std::make_unique<Precompiled>(node);
   fail(ErrorCode::kUnsupported, "{} has the unknown type \"{}\"", node.place(), type);
 }

@@ -115,9 +115,9 @@ void split_words(std::vector<Piece>& pieces, const PreTokenizer& words) {
   pieces.swap(out);
 }
 
-class ByteLevel final : public PieceSplitter {
+class ByteLevelSplitter final : public PieceSplitter {
  public:
-  explicit ByteLevel(const JsonNode& node)
+  explicit ByteLevelSplitter(const JsonNode& node)
       : add_prefix_space_(node.flag("add_prefix_space", true)), use_regex_(node.flag("use_regex", true)) {
     if (use_regex_) words_ = PreTokenizer({*find_pre_rule("gpt-2")->patterns.begin()}, node.place());
   }
@@ -139,7 +139,7 @@ class ByteLevel final : public PieceSplitter {
   PreTokenizer words_;
 };
 
-class Bert final : public PieceSplitter {
+class BertSplitter final : public PieceSplitter {
  public:
   void apply(std::vector<Piece>& pieces, TextArena&) const override {
     std::vector<Piece> out;
@@ -151,9 +151,9 @@ class Bert final : public PieceSplitter {
   }
 };
 
-class Metaspace final : public PieceSplitter {
+class MetaspaceSplitter final : public PieceSplitter {
  public:
-  explicit Metaspace(const JsonNode& node) : mark_(node.text("replacement", "\xe2\x96\x81")) {
+  explicit MetaspaceSplitter(const JsonNode& node) : mark_(node.text("replacement", "\xe2\x96\x81")) {
     const std::string legacy = node.flag("add_prefix_space", true) ? "always" : "never";
     const std::string scheme = node.text("prepend_scheme", legacy);
     if (scheme != "always" && scheme != "first" && scheme != "never")
@@ -311,9 +311,9 @@ class FixedLength final : public PieceSplitter {
   size_t length_;
 };
 
-class Sequence final : public PieceSplitter {
+class SequenceSplitter final : public PieceSplitter {
  public:
-  Sequence(const JsonNode& node, int depth) {
+  SequenceSplitter(const JsonNode& node, int depth) {
     for (const JsonNode& item : node.at("pretokenizers").items())
       parts_.push_back(make_piece_splitter(item, depth + 1));
   }
@@ -339,10 +339,10 @@ bool is_number(uint32_t c) { return (unicode::classes(c) & unicode::kNumber) != 
 std::unique_ptr<PieceSplitter> make_piece_splitter(const JsonNode& node, int depth) {
   if (depth > kMaxNesting) node.bad("is nested too deeply");
   const std::string type = node.at("type").string();
-  if (type == "Sequence") return std::make_unique<Sequence>(node, depth);
-  if (type == "ByteLevel") return std::make_unique<ByteLevel>(node);
-  if (type == "BertPreTokenizer") return std::make_unique<Bert>();
-  if (type == "Metaspace") return std::make_unique<Metaspace>(node);
+  if (type == "Sequence") return std::make_unique<SequenceSplitter>(node, depth);
+  if (type == "ByteLevel") return std::make_unique<ByteLevelSplitter>(node);
+  if (type == "BertPreTokenizer") return std::make_unique<BertSplitter>();
+  if (type == "Metaspace") return std::make_unique<MetaspaceSplitter>(node);
   if (type == "Whitespace") return std::make_unique<Whitespace>();
   if (type == "WhitespaceSplit") return character_splitter(&unicode::is_whitespace, Behavior::kRemoved);
   if (type == "Digits")

@@ -54,9 +54,9 @@ class Frame final : public PostProcessor {
   bool separated_;
 };
 
-class Sequence final : public PostProcessor {
+class SequenceProcessor final : public PostProcessor {
  public:
-  Sequence(const JsonNode& node, int depth) {
+  SequenceProcessor(const JsonNode& node, int depth) {
     size_t count = 1;
     for (const JsonNode& item : node.at("processors").items()) {
       parts_.push_back(make_post_processor(item, depth + 1));
@@ -109,7 +109,7 @@ std::vector<Item> read_template(const JsonNode& node, const char* which) {
 std::unique_ptr<PostProcessor> make_post_processor(const JsonNode& node, int depth) {
   if (depth > kMaxNesting) node.bad("is nested too deeply");
   const std::string type = node.at("type").string();
-  if (type == "Sequence") return std::make_unique<Sequence>(node, depth);
+  if (type == "Sequence") return std::make_unique<SequenceProcessor>(node, depth);
   if (type == "ByteLevel") return std::make_unique<Nothing>();
   if (type == "BertProcessing" || type == "RobertaProcessing")
     return std::make_unique<Frame>(pair_id(node.at("cls")), pair_id(node.at("sep")),

@@ -38,7 +38,8 @@ Value filter_attr(Runtime& rt, const Value& value, Arguments& arguments) {
   Bound bound("attr", arguments, {"name"}, 1);
   const std::string name(bound.text(0, ""));
   if (value.is(Kind::kDict) && !has_method(value, name))
-    return rt.undefined(fmt::format("'{} object' has no attribute {}", type_name(value), quoted(name)));
+    return rt.undefined(
+        fmt::format("'{} object' has no attribute {}", type_name(value), python_quoted(name)));
   return rt.attribute(value, name);
 }
 
@@ -425,7 +426,7 @@ Value filter_xmlattr(Runtime& rt, const Value& value, Arguments& arguments) {
     if (item.is_none() || item.is_undefined()) continue;
     if (!key.is_string()) run_error("xmlattr: expected a string as key, got '{}'", type_name(key));
     if (key.text().find_first_of(" \t\n\r\f\v/>=") != std::string::npos)
-      run_error("Invalid character in attribute name: {}", quoted(key.text()));
+      run_error("Invalid character in attribute name: {}", python_quoted(key.text()));
     Arguments none;
     const Value escaped = filter_escape(rt, item, none);
     if (!out.empty() || bound.flag(0, true)) out += " ";
@@ -443,7 +444,7 @@ Value filter_file_size(Runtime& rt, const Value& value, Arguments& arguments) {
   double bytes = 0;
   if (value.is_string()) {
     const auto parsed = parse_float(value.text());
-    if (!parsed) run_error("could not convert string to float: {}", quoted(value.text()));
+    if (!parsed) run_error("could not convert string to float: {}", python_quoted(value.text()));
     bytes = *parsed;
   } else if (value.is_number()) {
     bytes = value.as_double();
@@ -464,7 +465,7 @@ Value filter_file_size(Runtime& rt, const Value& value, Arguments& arguments) {
   return rt.string(fmt::format("{:.1f} {}", base * bytes / unit, binary ? kBinary[i] : kDecimal[i]));
 }
 
-constexpr FilterEntry kFilters[] = {
+constexpr FilterEntry kValueFilters[] = {
     {"abs", filter_abs},
     {"attr", filter_attr},
     {"capitalize", by_method<kCapitalize>},
@@ -496,7 +497,7 @@ constexpr FilterEntry kFilters[] = {
 
 }  // namespace
 
-std::span<const FilterEntry> value_filters() { return kFilters; }
+std::span<const FilterEntry> value_filters() { return kValueFilters; }
 
 FilterFunction find_filter(std::string_view name) {
   for (const auto table : {value_filters(), sequence_filters(), layout_filters()})

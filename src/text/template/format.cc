@@ -196,7 +196,7 @@ Spec parse_spec(std::string_view text) {
     spec.precision = static_cast<int>(read_number(text, at));
   }
   if (at < text.size()) spec.type = text[at++];
-  if (at != text.size()) run_error("Invalid format specifier {}", quoted(text));
+  if (at != text.size()) run_error("Invalid format specifier {}", python_quoted(text));
   return spec;
 }
 
@@ -366,7 +366,7 @@ class BraceFormatter {
     }
     for (const auto& [key, value] : arguments_.keyword)
       if (key == name) return value;
-    run_error("format() misses the argument {}", quoted(name));
+    run_error("format() misses the argument {}", python_quoted(name));
   }
 
   Runtime& runtime_;
@@ -391,7 +391,7 @@ class PercentValues {
   const Value& named(std::string_view key) {
     if (!right_.is(Kind::kDict)) run_error("format requires a mapping");
     const Value* found = right_.dict().find(key);
-    if (found == nullptr) run_error("the format's mapping has no key {}", quoted(key));
+    if (found == nullptr) run_error("the format's mapping has no key {}", python_quoted(key));
     taken_ = 1;
     return *found;
   }
@@ -577,7 +577,7 @@ std::string format_time(const std::tm& time, const std::string& format) {
   pattern.insert(pattern.begin(), 'x');
   std::string out(pattern.size() * 8 + 256, '\0');
   const size_t n = std::strftime(out.data(), out.size(), pattern.c_str(), &time);
-  if (n == 0) run_error("the date format {} cannot be used", quoted(format));
+  if (n == 0) run_error("the date format {} cannot be used", python_quoted(format));
   return out.substr(1, n - 1);
 }
 

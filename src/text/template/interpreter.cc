@@ -343,7 +343,7 @@ void Interpreter::assign(const Expr& target, const Value& value) {
       if (!space.is(Kind::kNamespace)) run_error("cannot assign attribute on non-namespace object");
       if (target.attribute[0] == '_')
         run_error("a namespace cannot have the attribute {}, which begins with an underscore",
-                  quoted(target.attribute));
+                  python_quoted(target.attribute));
       auto& object = space.as<NamespaceObject>();
       if (Value* old = object.find(target.attribute)) {
         *old = value;
@@ -408,7 +408,8 @@ void Interpreter::bind_macro(const Stmt& statement, const std::string& name, Arg
     } else if (i >= first_default) {
       scope_->set(parameter, evaluate(*parameters.defaults[i - first_default]));
     } else {
-      scope_->set(parameter, undefined(fmt::format("parameter {} was not provided", quoted(parameter))));
+      scope_->set(parameter,
+                  undefined(fmt::format("parameter {} was not provided", python_quoted(parameter))));
     }
   }
   if (parameters.uses_caller && !explicit_caller) {
@@ -420,14 +421,14 @@ void Interpreter::bind_macro(const Stmt& statement, const std::string& name, Arg
     if (used[i]) continue;
     const auto& [key, value] = arguments.keyword[i];
     if (!parameters.uses_kwargs)
-      run_error("macro {} takes no keyword argument {}", quoted(name), quoted(key));
+      run_error("macro {} takes no keyword argument {}", python_quoted(name), python_quoted(key));
     rest.emplace_back(string(key), value);
   }
   if (parameters.uses_kwargs) scope_->set("kwargs", dict(std::move(rest)));
   Values varargs;
   if (arguments.positional.size() > count) {
     if (!parameters.uses_varargs)
-      run_error("macro {} takes not more than {} argument(s)", quoted(name), count);
+      run_error("macro {} takes not more than {} argument(s)", python_quoted(name), count);
     varargs.assign(arguments.positional.begin() + static_cast<int64_t>(count), arguments.positional.end());
   }
   if (parameters.uses_varargs) scope_->set("varargs", tuple(std::move(varargs)));
@@ -508,7 +509,7 @@ Value Interpreter::make_namespace(Arguments& arguments) {
     if (!key.is_string()) run_error("a namespace's attributes must be named by strings");
     if (!key.text().empty() && key.text()[0] == '_')
       run_error("a namespace cannot have the attribute {}, which begins with an underscore",
-                quoted(key.text()));
+                python_quoted(key.text()));
     space->attributes.emplace_back(key.text(), value);
   }
   namespaces_.push_back(space);
@@ -524,7 +525,7 @@ Value Interpreter::lookup(const std::string& name) {
     function->name = name;
     return Value::object(Kind::kFunction, std::move(function));
   }
-  return undefined(fmt::format("{} is undefined", quoted(name)));
+  return undefined(fmt::format("{} is undefined", python_quoted(name)));
 }
 
 Values Interpreter::evaluate_all(const std::vector<ExprPtr>& exprs) {
@@ -548,7 +549,8 @@ Arguments Interpreter::evaluate_arguments(const CallArguments& call) {
     for (const auto& [key, value] : more.dict().entries) {
       if (!key.is_string()) run_error("keywords must be strings");
       for (const auto& [other, ignored] : arguments.keyword)
-        if (other == key.text()) run_error("got multiple values for keyword argument {}", quoted(other));
+        if (other == key.text())
+          run_error("got multiple values for keyword argument {}", python_quoted(other));
       arguments.keyword.emplace_back(key.text(), value);
     }
   }
@@ -577,7 +579,7 @@ Value Interpreter::evaluate_filter(const Expr& expr, const Value* input) {
   }
   Arguments arguments = evaluate_arguments(expr.call);
   line_ = expr.line;
-  if (expr.filter == nullptr) run_error("no filter named {}", quoted(expr.name));
+  if (expr.filter == nullptr) run_error("no filter named {}", python_quoted(expr.name));
   return expr.filter(*this, value, arguments);
 }
 
@@ -680,7 +682,7 @@ Value Interpreter::evaluate_compound(const Expr& expr) {
       const Value value = evaluate(*expr.children[0]);
       Arguments arguments = evaluate_arguments(expr.call);
       line_ = expr.line;
-      if (expr.test == nullptr) run_error("no test named {}", quoted(expr.name));
+      if (expr.test == nullptr) run_error("no test named {}", python_quoted(expr.name));
       return Value::boolean(expr.test(*this, value, arguments));
     }
     default:

@@ -315,7 +315,7 @@ class PrettyPrinter {
     const auto lines = split_lines(value.text(), LineEnds::kKeep);
     for (size_t i = 0; i < lines.size(); ++i) {
       const int64_t taken = i + 1 == lines.size() ? allowance : 0;
-      whole = quoted(lines[i]);
+      whole = python_quoted(lines[i]);
       if (code_points(whole) <= width - taken) {
         chunks.push_back(whole);
         continue;
@@ -325,14 +325,14 @@ class PrettyPrinter {
       for (size_t j = 0; j < words.size(); ++j) {
         const std::string candidate = current + std::string(words[j]);
         rt_.budget().charge_bytes(candidate.size());
-        if (code_points(quoted(candidate)) > width - (j + 1 == words.size() ? taken : 0)) {
-          if (!current.empty()) chunks.push_back(quoted(current));
+        if (code_points(python_quoted(candidate)) > width - (j + 1 == words.size() ? taken : 0)) {
+          if (!current.empty()) chunks.push_back(python_quoted(current));
           current = words[j];
         } else {
           current = candidate;
         }
       }
-      if (!current.empty()) chunks.push_back(quoted(current));
+      if (!current.empty()) chunks.push_back(python_quoted(current));
     }
     if (chunks.size() == 1) return write(whole);
     if (level == 1) write("(");
@@ -364,11 +364,11 @@ Value filter_striptags(Runtime& rt, const Value& value, Arguments& arguments) {
   return rt.string(strip_tags(text));
 }
 
-constexpr FilterEntry kFilters[] = {
+constexpr FilterEntry kLayoutFilters[] = {
     {"pprint", filter_pprint}, {"striptags", filter_striptags}, {"wordwrap", filter_wordwrap}};
 
 }  // namespace
 
-std::span<const FilterEntry> layout_filters() { return kFilters; }
+std::span<const FilterEntry> layout_filters() { return kLayoutFilters; }
 
 }  // namespace millrace::text::jinja

@@ -32,7 +32,7 @@ std::string Token::describe() const {
     case TokenType::kEnd:
       return "the end of the template";
     case TokenType::kString:
-      return "the string " + quoted(text.substr(0, 60));
+      return "the string " + python_quoted(text.substr(0, 60));
     default:
       return "'" + text.substr(0, 60) + "'";
   }
@@ -431,7 +431,7 @@ class Lexer {
     if (kSingle.find(c) == std::string_view::npos) {
       size_t after = pos_;
       utf8::next(source_, after);
-      fail_here(fmt::format("unexpected character {}", quoted(rest().substr(0, after - pos_))));
+      fail_here(fmt::format("unexpected character {}", python_quoted(rest().substr(0, after - pos_))));
     }
     if (c == '(' || c == '[' || c == '{') {
       open.push_back(c == '(' ? ')' : c == '[' ? ']' : '}');

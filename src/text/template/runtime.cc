@@ -337,7 +337,7 @@ void Runtime::append_repr(std::string& out, const Value& value, int depth) {
       budget_.charge_bytes(4 * value.text().size());
       const bool markup = value.as<StringObject>().markup;
       if (markup) out += "Markup(";
-      out += quoted(value.text());
+      out += python_quoted(value.text());
       if (markup) out += ")";
       return;
     }
@@ -388,7 +388,7 @@ void Runtime::append_repr(std::string& out, const Value& value, int depth) {
       for (const auto& [key, item] : value.as<NamespaceObject>().attributes) {
         if (!first) out += ", ";
         first = false;
-        out += quoted(key) + ": ";
+        out += python_quoted(key) + ": ";
         append_repr(out, item, depth + 1);
       }
       out += "}>";
@@ -396,7 +396,7 @@ void Runtime::append_repr(std::string& out, const Value& value, int depth) {
     }
     case Kind::kMacro:
       out += macro_name(value).empty() ? "<Macro anonymous>"
-                                       : fmt::format("<Macro {}>", quoted(macro_name(value)));
+                                       : fmt::format("<Macro {}>", python_quoted(macro_name(value)));
       return;
     case Kind::kLoop:
       out += fmt::format("<LoopContext {}/{}>", loop_attribute(value, "index").as_int(), length(value));
@@ -596,7 +596,7 @@ Value Runtime::attribute(const Value& object, const std::string& name) {
   if (!own.is_undefined() || own.object() != nullptr) return own;
   if (object.is(Kind::kDict))
     if (const Value* found = object.dict().find(name)) return *found;
-  return undefined(fmt::format("'{}' has no attribute {}", object_text(object), quoted(name)));
+  return undefined(fmt::format("'{}' has no attribute {}", object_text(object), python_quoted(name)));
 }
 
 Value Runtime::subscript(const Value& object, const Value& key) {
@@ -647,7 +647,7 @@ Value Runtime::subscript(const Value& object, const Value& key) {
   if (key.is_string()) {
     Value own = own_attribute(object, key.text());
     if (!own.is_undefined() || own.object() != nullptr) return own;
-    return undefined(fmt::format("'{}' has no attribute {}", object_text(object), quoted(key.text())));
+    return undefined(fmt::format("'{}' has no attribute {}", object_text(object), python_quoted(key.text())));
   }
   return undefined(fmt::format("{} has no element {}", object_text(object), repr(key).substr(0, 100)));
 }

@@ -289,7 +289,7 @@ Value filter_select(Runtime& rt, const Value& value, Arguments& arguments) {
   return rt.generator(std::move(result));
 }
 
-constexpr FilterEntry kFilters[] = {
+constexpr FilterEntry kSequenceFilters[] = {
     {"batch", filter_batch},
     {"count", filter_length},
     {"dictsort", filter_dictsort},
@@ -316,6 +316,6 @@ constexpr FilterEntry kFilters[] = {
 
 }  // namespace
 
-std::span<const FilterEntry> sequence_filters() { return kFilters; }
+std::span<const FilterEntry> sequence_filters() { return kSequenceFilters; }
 
 }  // namespace millrace::text::jinja

@@ -460,7 +460,7 @@ std::string swap_case(std::string_view text) {
   return out;
 }
 
-std::string quoted(std::string_view text) {
+std::string python_quoted(std::string_view text) {
   const bool single = text.find('\'') != std::string_view::npos;
   const char quote = single && text.find('"') == std::string_view::npos ? '"' : '\'';
   std::string out(1, quote);

@@ -57,7 +57,7 @@ std::string to_capitalized(std::string_view text);
 std::string swap_case(std::string_view text);
 
 /// repr() of a string.
-std::string quoted(std::string_view text);
+std::string python_quoted(std::string_view text);
 /// A JSON string literal as json.dumps writes it.
 void append_json_string(std::string& out, std::string_view text, bool ascii_only);
 /// repr() of a float.
