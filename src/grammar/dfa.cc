@@ -214,65 +214,6 @@ Dfa trim(const Dfa& dfa) {
   return out;
 }
 
-Dfa minimize(const Dfa& dfa, Budget& budget) {
-  const uint32_t n = dfa.size();
-  if (n <= 1 || n > 4000) return dfa;
-  std::vector<uint32_t> cls(n), next(n);
-  for (uint32_t s = 0; s < n; ++s) cls[s] = dfa.accept[s];
-  size_t num_classes = 0;
-  size_t work = 0;
-  for (;;) {
-    std::unordered_map<std::string, uint32_t> ids;
-    std::string key;
-    for (uint32_t s = 0; s < n; ++s) {
-      key.assign(reinterpret_cast<const char*>(&cls[s]), 4);
-      uint32_t lo = 0, hi = 0, target = Dfa::kDead;
-      auto flush = [&] {
-        if (target == Dfa::kDead) return;
-        key.append(reinterpret_cast<const char*>(&lo), 4);
-        key.append(reinterpret_cast<const char*>(&hi), 4);
-        key.append(reinterpret_cast<const char*>(&target), 4);
-      };
-      for (const auto& e : dfa.out(s)) {
-        const uint32_t t = cls[e.target];
-        if (t == target && hi + 1 == e.lo) {
-          hi = e.hi;
-        } else {
-          flush();
-          lo = e.lo, hi = e.hi, target = t;
-        }
-      }
-      flush();
-      next[s] = ids.try_emplace(key, static_cast<uint32_t>(ids.size())).first->second;
-    }
-    budget.tick(n + dfa.edges.size());
-    work += n + dfa.edges.size();
-    cls.swap(next);
-    if (ids.size() == num_classes) break;
-    num_classes = ids.size();
-    if (num_classes == n || work > 400'000) return dfa;  // nothing to gain, or a long chain
-  }
-  std::vector<uint32_t> representative(num_classes, Dfa::kDead), id(num_classes, Dfa::kDead), order;
-  for (uint32_t s = n; s-- > 0;) representative[cls[s]] = s;
-  id[cls[0]] = 0;
-  order.push_back(cls[0]);
-  Dfa out;
-  for (size_t at = 0; at < order.size(); ++at) {
-    const size_t begin = out.edges.size();
-    const uint32_t s = representative[order[at]];
-    for (const auto& e : dfa.out(s)) {
-      const uint32_t c = cls[e.target];
-      if (id[c] == Dfa::kDead) {
-        id[c] = static_cast<uint32_t>(order.size());
-        order.push_back(c);
-      }
-      push_edge(out, begin, e.lo, e.hi, id[c]);
-    }
-    out.close_state(dfa.accept[s]);
-  }
-  return out;
-}
-
 std::optional<std::vector<std::u32string>> enumerate(const Dfa& dfa, size_t limit) {
   std::vector<std::u32string> words;
   if (dfa.never()) return words;

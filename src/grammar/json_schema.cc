@@ -159,6 +159,7 @@ class Emitter {
     for (const auto& n : names) words.push_back(decode_utf8(n));
     std::vector<const Dfa*> parts;
     const Dfa trie = from_words(words, budget_);
+    if (tests.empty() && allowed.empty()) return classify_names(names, words, trie);
     parts.push_back(&trie);
     for (const KeyTest& t : tests) {
       parts.push_back(t.names.sure.get());
@@ -258,6 +259,39 @@ class Emitter {
     return out;
   }
 
+  // Without tests: the names, and one state for every other key.
+  KeyAutomaton classify_names(const std::vector<std::string>& names, const std::vector<std::u32string>& words,
+                              const Dfa& trie) {
+    KeyAutomaton out;
+    const uint32_t other = std::max<uint32_t>(trie.size(), 1);
+    out.accept_class.assign(size_t{other} + 1, 0);
+    out.classes.push_back({});
+    budget_.add_states(size_t{other} + 1);
+    for (size_t i = 0; i < words.size(); ++i) {
+      uint32_t s = 0;
+      for (char32_t c : words[i]) s = trie.step(s, c);
+      out.accept_class[s] = static_cast<uint32_t>(out.classes.size());
+      out.classes.push_back({names[i], true, {}});
+    }
+    // Ranges between the edges of the trie lead away from it. A range may run over the surrogates, which no
+    // text holds.
+    for (uint32_t s = 0; s <= other; ++s) {
+      uint32_t at = 0;
+      const auto rest_to = [&](uint32_t end) {
+        if (at < end && !(at >= 0xd800 && end <= 0xe000)) out.dfa.edges.push_back({at, end - 1, other});
+      };
+      if (s < trie.size())
+        for (const Dfa::Edge& e : trie.out(s)) {
+          rest_to(e.lo);
+          out.dfa.edges.push_back(e);
+          at = e.hi + 1;
+        }
+      rest_to(kMaxCodepoint + 1);
+      out.dfa.close_state(true);
+    }
+    return out;
+  }
+
   uint32_t object(const ObjectShape& shape) {
     std::vector<std::string> names;
     std::set<std::string> listed;
@@ -285,7 +319,7 @@ class Emitter {
     KeyAutomaton keys = classify(names, tests, shape.key_names);
     std::vector<SetId> values = class_values(shape, keys, test_of);
     // Keys that are few are better listed: each may come once, and the engine knows when none is left.
-    if (has_unlisted(keys, values)) {
+    if ((!tests.empty() || !shape.key_names.empty()) && has_unlisted(keys, values)) {
       Dfa rest = keys.dfa;
       for (uint32_t s = 0; s < rest.size(); ++s) {
         const uint32_t c = keys.accept_class[s];
@@ -482,7 +516,7 @@ class Emitter {
       }
       if (s.type == JsonType::kNumber && s.values && s.values->size() <= kFewValues) {
         for (const Decimal& d : *s.values) {
-          Shape t = sets_.number_shape(set_and(s.set, sets_.numbers().value(d), budget_));
+          Shape t = sets_.number_shape(sets_.algebra().both(s.set, sets_.numbers().value(d)));
           if (!t.set.sure->never()) add("#" + d.text(), t);
         }
         continue;

@@ -7,28 +7,6 @@
 
 namespace millrace::grammar {
 
-FuzzySet set_and(const FuzzySet& a, const FuzzySet& b, Budget& budget) {
-  if (a.sure == b.sure && a.maybe == b.maybe) return a;
-  if (is_universal(*a.sure)) return b;
-  if (is_universal(*b.sure)) return a;
-  Dfa sure = combine(*a.sure, *b.sure, SetOperation::kAnd, budget);
-  if (a.is_crisp() && b.is_crisp()) return FuzzySet::crisp(std::move(sure));
-  return FuzzySet::between(std::move(sure), combine(*a.maybe, *b.maybe, SetOperation::kAnd, budget));
-}
-
-FuzzySet set_or(const FuzzySet& a, const FuzzySet& b, Budget& budget) {
-  if (a.sure == b.sure && a.maybe == b.maybe) return a;
-  Dfa sure = combine(*a.sure, *b.sure, SetOperation::kOr, budget);
-  if (a.is_crisp() && b.is_crisp()) return FuzzySet::crisp(std::move(sure));
-  return FuzzySet::between(std::move(sure), combine(*a.maybe, *b.maybe, SetOperation::kOr, budget));
-}
-
-FuzzySet set_not(const FuzzySet& a, const Dfa& universe, Budget& budget) {
-  Dfa sure = combine(universe, *a.maybe, SetOperation::kMinus, budget);
-  if (a.is_crisp()) return FuzzySet::crisp(std::move(sure));
-  return FuzzySet::between(std::move(sure), combine(universe, *a.sure, SetOperation::kMinus, budget));
-}
-
 std::string Decimal::text() const {
   std::string s = negative && !is_zero() ? "-" : "";
   s += digits;
@@ -69,23 +47,32 @@ Decimal decimal_of(const nlohmann::json& number) {
   return d;
 }
 
-NumberSets::NumberSets(Budget& budget) : budget_(budget) {
+NumberSets::Base::Base() {
   // Small and fixed; two exponent digits keep every number within a double.
-  plain_unsigned_ = whole_text("(0|[1-9][0-9]*)(\\.[0-9]+)?", budget);
-  plain_ = whole_text("-?(0|[1-9][0-9]*)(\\.[0-9]+)?", budget);
-  exponents_ = whole_text("-?(0|[1-9][0-9]*)(\\.[0-9]+)?[eE][-+]?[0-9]{1,2}", budget);
-  nonnegative_exponents_ = whole_text("(0|[1-9][0-9]*)(\\.[0-9]+)?[eE][-+]?[0-9]{1,2}", budget);
-  plain_integers_ = whole_text("-?(0|[1-9][0-9]*)", budget);
+  Budget budget;
+  const auto set = [&](const char* pattern) {
+    return std::make_shared<const Dfa>(whole_text(pattern, budget));
+  };
+  plain_unsigned = set("(0|[1-9][0-9]*)(\\.[0-9]+)?");
+  exponents = set("-?(0|[1-9][0-9]*)(\\.[0-9]+)?[eE][-+]?[0-9]{1,2}");
+  nonnegative_exponents = set("(0|[1-9][0-9]*)(\\.[0-9]+)?[eE][-+]?[0-9]{1,2}");
+  plain_integers = set("-?(0|[1-9][0-9]*)");
   // Decimals that every double tells apart: at most 15 digits.
-  safe_decimals_ = whole_text("-?(0|[1-9][0-9]{0,6})(\\.[0-9]{1,8})?", budget);
-  any_ = FuzzySet::crisp(whole_text("-?(0|[1-9][0-9]*)(\\.[0-9]+)?([eE][-+]?[0-9]{1,2})?", budget));
+  safe_decimals = set("-?(0|[1-9][0-9]{0,6})(\\.[0-9]{1,8})?");
+  any = FuzzySet::crisp(whole_text("-?(0|[1-9][0-9]*)(\\.[0-9]+)?([eE][-+]?[0-9]{1,2})?", budget));
   Dfa sure = whole_text("-?((0|[1-9][0-9]*)|(0|[1-9][0-9]{0,14})\\.0{1,15})", budget);
   // Anything but a fraction that is surely none may be an integer: exponents, and long fractions that round.
-  Dfa surely_not =
-      combine(safe_decimals_, whole_text("-?[0-9]+(\\.0+)?", budget), SetOperation::kMinus, budget);
-  integers_ =
-      FuzzySet::between(std::move(sure), combine(*any_.sure, surely_not, SetOperation::kMinus, budget));
+  Dfa surely_not = combine(*safe_decimals, *set("-?[0-9]+(\\.0+)?"), SetOperation::kMinus, budget);
+  integers = FuzzySet::between(std::move(sure), combine(*any.sure, surely_not, SetOperation::kMinus, budget));
 }
+
+const NumberSets::Base& NumberSets::base() {
+  static const Base made;
+  return made;
+}
+
+NumberSets::NumberSets(SetAlgebra& algebra, Budget& budget)
+    : algebra_(algebra), budget_(budget), base_(base()) {}
 
 // "-" before texts of `negative`, or texts of `positive`.
 Dfa NumberSets::signed_set(const Dfa* positive, const Dfa* negative) {
@@ -116,9 +103,9 @@ FuzzySet NumberSets::value(const Decimal& d) {
   }
   Dfa sure = whole_text(pattern, budget_);
   // Not this value: plain integers compare exactly, short decimals safely.
-  Dfa others = combine(combine(safe_decimals_, plain_integers_, SetOperation::kOr, budget_), sure,
+  Dfa others = combine(combine(*base_.safe_decimals, *base_.plain_integers, SetOperation::kOr, budget_), sure,
                        SetOperation::kMinus, budget_);
-  return FuzzySet::between(std::move(sure), combine(*any_.sure, others, SetOperation::kMinus, budget_));
+  return FuzzySet::between(std::move(sure), combine(*base_.any.sure, others, SetOperation::kMinus, budget_));
 }
 
 // Unsigned plain texts of value at most (below, when strict) the magnitude of `bound`.
@@ -202,17 +189,19 @@ FuzzySet NumberSets::compare(const Decimal& bound, bool strict, bool below) {
     const bool toward = b.negative == below;  // the bound limits the magnitude from below
     if (b.is_zero()) {
       const Dfa nonzero =
-          combine(plain_unsigned_, magnitude_at_most(b, false), SetOperation::kMinus, budget_);
+          combine(*base_.plain_unsigned, magnitude_at_most(b, false), SetOperation::kMinus, budget_);
       const Dfa zero = magnitude_at_most(b, false);
-      if (below) return signed_set(s ? nullptr : &zero, s ? &nonzero : &plain_unsigned_);
-      return s ? nonzero : signed_set(&plain_unsigned_, &zero);
+      if (below) return signed_set(s ? nullptr : &zero, s ? &nonzero : base_.plain_unsigned.get());
+      return s ? nonzero : signed_set(base_.plain_unsigned.get(), &zero);
     }
     if (toward) {
-      const Dfa large = combine(plain_unsigned_, magnitude_at_most(b, !s), SetOperation::kMinus, budget_);
+      const Dfa large =
+          combine(*base_.plain_unsigned, magnitude_at_most(b, !s), SetOperation::kMinus, budget_);
       return below ? signed_set(nullptr, &large) : large;
     }
     const Dfa small = magnitude_at_most(b, s);
-    return below ? signed_set(&small, &plain_unsigned_) : signed_set(&plain_unsigned_, &small);
+    return below ? signed_set(&small, base_.plain_unsigned.get())
+                 : signed_set(base_.plain_unsigned.get(), &small);
   };
   Dfa sure;
   if (!strict || bound.is_zero()) {
@@ -222,16 +211,17 @@ FuzzySet NumberSets::compare(const Decimal& bound, bool strict, bool below) {
     // next double.
     const double b = std::strtod(bound.text().c_str(), nullptr);
     const double next = std::nextafter(b, below ? -HUGE_VAL : HUGE_VAL);
-    sure = combine(exact(bound, true), plain_integers_, SetOperation::kAnd, budget_);
+    sure = combine(exact(bound, true), *base_.plain_integers, SetOperation::kAnd, budget_);
     sure = combine(sure, exact(decimal_of(nlohmann::json(next)), false), SetOperation::kOr, budget_);
   }
   // A sign alone decides numbers with exponents.
   const bool all_nonnegative = !below && (bound.negative || (bound.is_zero() && !strict));
   const bool all_negative = below && !bound.negative && !(bound.is_zero() && strict);
-  if (all_nonnegative) sure = combine(sure, nonnegative_exponents_, SetOperation::kOr, budget_);
+  if (all_nonnegative) sure = combine(sure, *base_.nonnegative_exponents, SetOperation::kOr, budget_);
   if (all_negative)
-    sure = combine(sure, combine(exponents_, nonnegative_exponents_, SetOperation::kMinus, budget_),
-                   SetOperation::kOr, budget_);
+    sure =
+        combine(sure, combine(*base_.exponents, *base_.nonnegative_exponents, SetOperation::kMinus, budget_),
+                SetOperation::kOr, budget_);
   return FuzzySet::crisp(std::move(sure));
 }
 
@@ -239,14 +229,16 @@ FuzzySet NumberSets::at_most(const Decimal& bound, bool strict) {
   FuzzySet in = compare(bound, strict, true);
   // Surely outside is what surely lies beyond.
   const FuzzySet beyond = compare(bound, !strict, false);
-  in.maybe = std::make_shared<const Dfa>(combine(*any_.sure, *beyond.sure, SetOperation::kMinus, budget_));
+  in.maybe =
+      std::make_shared<const Dfa>(combine(*base_.any.sure, *beyond.sure, SetOperation::kMinus, budget_));
   return in;
 }
 
 FuzzySet NumberSets::at_least(const Decimal& bound, bool strict) {
   FuzzySet in = compare(bound, strict, false);
   const FuzzySet beyond = compare(bound, !strict, true);
-  in.maybe = std::make_shared<const Dfa>(combine(*any_.sure, *beyond.sure, SetOperation::kMinus, budget_));
+  in.maybe =
+      std::make_shared<const Dfa>(combine(*base_.any.sure, *beyond.sure, SetOperation::kMinus, budget_));
   return in;
 }
 
@@ -326,13 +318,14 @@ FuzzySet NumberSets::multiples(const Decimal& divisor) {
     }
   Dfa all = minimize(trim(d), budget_);
   // Readers that hold numbers as doubles lose the last digits of longer integers.
-  const Dfa exact = combine(*integers_.sure, short_integers(), SetOperation::kAnd, budget_);
+  const Dfa exact = combine(*base_.integers.sure, short_integers(), SetOperation::kAnd, budget_);
   Dfa sure = combine(all, exact, SetOperation::kAnd, budget_);
   // Surely no multiple: other plain integers, and what surely is no integer.
-  Dfa no_integer = combine(*any_.sure, *integers_.maybe, SetOperation::kMinus, budget_);
+  Dfa no_integer = combine(*base_.any.sure, *base_.integers.maybe, SetOperation::kMinus, budget_);
   Dfa not_multiple =
       combine(combine(exact, all, SetOperation::kMinus, budget_), no_integer, SetOperation::kOr, budget_);
-  return FuzzySet::between(std::move(sure), combine(*any_.sure, not_multiple, SetOperation::kMinus, budget_));
+  return FuzzySet::between(std::move(sure),
+                           combine(*base_.any.sure, not_multiple, SetOperation::kMinus, budget_));
 }
 
 }  // namespace millrace::grammar

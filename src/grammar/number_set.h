@@ -8,28 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "grammar/dfa.h"
+#include "grammar/fuzzy_set.h"
 
 namespace millrace::grammar {
-
-/// A set known between two bounds: sure is a subset of it, maybe a superset. Crisp sets share one automaton.
-struct FuzzySet {
-  std::shared_ptr<const Dfa> sure, maybe;
-
-  static FuzzySet crisp(Dfa d) {
-    auto p = std::make_shared<const Dfa>(std::move(d));
-    return {p, p};
-  }
-  static FuzzySet between(Dfa sure, Dfa maybe) {
-    return {std::make_shared<const Dfa>(std::move(sure)), std::make_shared<const Dfa>(std::move(maybe))};
-  }
-  bool is_crisp() const { return sure == maybe; }
-};
-
-FuzzySet set_and(const FuzzySet& a, const FuzzySet& b, Budget& budget);
-FuzzySet set_or(const FuzzySet& a, const FuzzySet& b, Budget& budget);
-/// Complement within `universe`.
-FuzzySet set_not(const FuzzySet& a, const Dfa& universe, Budget& budget);
 
 /// An exact decimal.
 struct Decimal {
@@ -47,9 +28,9 @@ Decimal decimal_of(const nlohmann::json& number);
 /// Automata that many schemas share, made once.
 class NumberSets {
  public:
-  explicit NumberSets(Budget& budget);
-  const FuzzySet& any() const { return any_; }
-  const FuzzySet& integers() const { return integers_; }
+  explicit NumberSets(SetAlgebra& algebra, Budget& budget);
+  const FuzzySet& any() const { return base_.any; }
+  const FuzzySet& integers() const { return base_.integers; }
   FuzzySet value(const Decimal& d);
   /// value <= bound (or < when `strict`), >= / > for at_least.
   FuzzySet at_most(const Decimal& bound, bool strict);
@@ -57,16 +38,25 @@ class NumberSets {
   /// Integers divisible by `divisor`, a positive integer. kUnsupported when its part without tens is above
   /// 2000.
   FuzzySet multiples(const Decimal& divisor);
-  const Dfa& universe() const { return *any_.sure; }
+  const std::shared_ptr<const Dfa>& universe() const { return base_.any.sure; }
 
  private:
+  /// What never depends on a schema, made once for all.
+  struct Base {
+    Base();
+    FuzzySet any, integers;
+    std::shared_ptr<const Dfa> plain_unsigned, exponents, safe_decimals, plain_integers,
+        nonnegative_exponents;
+  };
+  static const Base& base();
+
   FuzzySet compare(const Decimal& bound, bool strict, bool below);
   Dfa magnitude_at_most(const Decimal& bound, bool strict);
   Dfa signed_set(const Dfa* positive, const Dfa* negative);
 
+  SetAlgebra& algebra_;
   Budget& budget_;
-  FuzzySet any_, integers_;
-  Dfa plain_unsigned_, plain_, exponents_, safe_decimals_, plain_integers_, nonnegative_exponents_;
+  const Base& base_;
 };
 
 }  // namespace millrace::grammar

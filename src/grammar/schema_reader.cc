@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 
 #include "grammar/formats.h"
 #include "grammar/nfa.h"
@@ -10,6 +11,19 @@
 namespace millrace::grammar {
 
 namespace {
+
+// A format's automaton, made once for all schemas: there are as many as the table of formats has lines.
+std::shared_ptr<const Dfa> format_members(const std::string& name, const FormatRule& rule) {
+  static std::mutex mutex;
+  static std::map<std::string, std::shared_ptr<const Dfa>> made;
+  const std::lock_guard lock(mutex);
+  auto& members = made[name];
+  if (!members) {
+    Budget budget;
+    members = std::make_shared<const Dfa>(whole_text(rule.regex, budget));
+  }
+  return members;
+}
 
 [[noreturn]] void rethrow_at(const Error& e, const std::string& path) {
   const std::string message = fmt::format("{}: {}", path, e.what());
@@ -250,7 +264,7 @@ void SchemaReader::read_numbers(uint32_t schema, const Json& json, Parts& parts)
       if (!strict && flag != json.end() && flag->is_boolean() && flag->get<bool>()) strict = true;
       const Decimal d = decimal_of(nlohmann::json(*it));
       const FuzzySet s = below ? sets_.numbers().at_most(d, strict) : sets_.numbers().at_least(d, strict);
-      parts.number.set = parts.has_number ? set_and(parts.number.set, s, budget_) : s;
+      parts.number.set = parts.has_number ? sets_.algebra().both(parts.number.set, s) : s;
       parts.has_number = true;
     });
   };
@@ -266,7 +280,7 @@ void SchemaReader::read_numbers(uint32_t schema, const Json& json, Parts& parts)
       const Decimal d = decimal_of(nlohmann::json(*it));
       require(!d.negative && !d.is_zero(), ErrorCode::kInvalidArgument, "must be above zero");
       const FuzzySet s = sets_.numbers().multiples(d);
-      parts.number.set = parts.has_number ? set_and(parts.number.set, s, budget_) : s;
+      parts.number.set = parts.has_number ? sets_.algebra().both(parts.number.set, s) : s;
       parts.has_number = true;
     });
   }
@@ -351,7 +365,7 @@ void SchemaReader::read_strings(uint32_t schema, const Json& json, Parts& parts)
       auto it = formats_.find(name);
       if (it == formats_.end()) {
         // Readers that take format as a remark accept every string: only a member is sure.
-        FuzzySet set{std::make_shared<const Dfa>(whole_text(rule.regex, budget_)), sets_.any_string()};
+        FuzzySet set{format_members(name, rule), sets_.any_string()};
         it = formats_.emplace(name, std::move(set)).first;
       }
       uint64_t max = ~uint64_t{0};
@@ -482,9 +496,9 @@ void SchemaReader::read_objects(uint32_t schema, const Json& json, Parts& parts)
           Grammar g;
           const ExprId e = g.repeat(g.char_class(CodepointSet::all()), static_cast<uint32_t>(s.min),
                                     s.max == ~uint64_t{0} ? kUnlimited : static_cast<uint32_t>(s.max));
-          part = set_and(part, FuzzySet::crisp(expr_to_dfa(g, e, false, budget_)), budget_);
+          part = sets_.algebra().both(part, FuzzySet::crisp(expr_to_dfa(g, e, false, budget_)));
         }
-        names = set_or(names, part, budget_);
+        names = sets_.algebra().either(names, part);
       }
       o.key_names.push_back(names);
       parts.has_object = true;

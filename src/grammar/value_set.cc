@@ -3,7 +3,7 @@
 #include <algorithm>
 
 namespace millrace::grammar {
-ValueSets::ValueSets(Budget& budget) : budget_(budget), numbers_(budget) {
+ValueSets::ValueSets(Budget& budget) : budget_(budget), algebra_(budget), numbers_(algebra_, budget) {
   any_string_ = std::make_shared<const Dfa>(any_text());
   nodes_.push_back({Kind::kNothing, 0, 0, State::kDone, {}, {}});
   Shape s;
@@ -54,7 +54,10 @@ SetId ValueSets::make(Node node, const std::string& key) {
 }
 
 SetId ValueSets::schema(uint32_t number) {
-  return make({Kind::kSchema, number, 0, State::kNew, {}, {}}, fmt::format("s{}", number));
+  if (number >= schemas_.size()) schemas_.resize(std::max<size_t>(number + 1, schemas_.size() * 2), kNothing);
+  if (schemas_[number] == kNothing)
+    schemas_[number] = make({Kind::kSchema, number, 0, State::kNew, {}, {}}, "");
+  return schemas_[number];
 }
 
 SetId ValueSets::both(SetId a, SetId b) {
@@ -72,9 +75,13 @@ SetId ValueSets::both(SetId a, SetId b) {
   std::sort(parts.begin(), parts.end());
   parts.erase(std::unique(parts.begin(), parts.end()), parts.end());
   if (parts.size() == 1) return parts[0];
-  std::string key = "&";
-  for (SetId p : parts) key += fmt::format("{},", p);
-  return make({Kind::kAnd, 0, 0, State::kNew, std::move(parts), {}}, key);
+  uint64_t hash = 1;
+  for (SetId p : parts) hash = (hash ^ p) * 0x9e3779b97f4a7c15ULL, hash ^= hash >> 29;
+  const SetId known = ands_.find(hash, [&](SetId id) { return nodes_[id].parts == parts; });
+  if (known != HashIndex::kNone) return known;
+  const SetId made = make({Kind::kAnd, 0, 0, State::kNew, std::move(parts), {}}, "");
+  ands_.insert(hash, made);
+  return made;
 }
 
 SetId ValueSets::either(SetId a, SetId b) {
@@ -175,7 +182,7 @@ bool ValueSets::intersect_shape(const Shape& a, const Shape& b, Shape& out) {
       out.booleans = a.booleans & b.booleans;
       return out.booleans != 0;
     case JsonType::kNumber: {
-      out.set = set_and(a.set, b.set, budget_);
+      out.set = algebra_.both(a.set, b.set);
       if (a.values || b.values) {
         auto kept = std::make_shared<std::vector<Decimal>>();
         const auto& from = a.values ? *a.values : *b.values;
@@ -192,7 +199,7 @@ bool ValueSets::intersect_shape(const Shape& a, const Shape& b, Shape& out) {
       if (a.set.sure == any_string_ && a.set.maybe == any_string_) {
         out.set = b.set;
       } else if (!(b.set.sure == any_string_ && b.set.maybe == any_string_)) {
-        out.set = set_and(a.set, b.set, budget_);
+        out.set = algebra_.both(a.set, b.set);
       }
       return !out.set.sure->never();
     }
@@ -349,7 +356,7 @@ bool ValueSets::disjoint(const Shapes& a, const Shapes& b) {
       // Disjoint only when nothing can be in both even by the generous reading.
       if (x.type == JsonType::kNumber || x.type == JsonType::kString) {
         if (x.type == JsonType::kString && std::max(x.min, y.min) > std::min(x.max, y.max)) continue;
-        if (combine(*x.set.maybe, *y.set.maybe, SetOperation::kAnd, budget_).never()) continue;
+        if (algebra_.combined(x.set.maybe, y.set.maybe, SetOperation::kAnd)->never()) continue;
         return false;
       }
       Shape s;
@@ -374,7 +381,7 @@ Shapes ValueSets::unite(Shapes a, const Shapes& b) {
           merged = true;
           break;
         case JsonType::kNumber:
-          t.set = set_or(t.set, s.set, budget_);
+          t.set = algebra_.either(t.set, s.set);
           if (t.values && s.values) {
             auto all = std::make_shared<std::vector<Decimal>>(*t.values);
             for (const Decimal& d : *s.values)
@@ -389,7 +396,7 @@ Shapes ValueSets::unite(Shapes a, const Shapes& b) {
           break;
         case JsonType::kString:
           if (t.min == s.min && t.max == s.max) {
-            t.set = set_or(t.set, s.set, budget_);
+            t.set = algebra_.either(t.set, s.set);
             merged = true;
           }
           break;
@@ -424,9 +431,7 @@ Shapes ValueSets::subtract(const Shapes& a, const Shapes& b) {
         return true;
       });
       if (!left.empty()) {
-        Shapes other;
-        negate_shape(t, other);
-        left = intersect(left, other);
+        left = intersect(left, negation(t));
       }
       left.insert(left.end(), apart.begin(), apart.end());
       if (left.empty()) break;
@@ -443,9 +448,7 @@ Shapes ValueSets::negate(const Shapes& a) {
     Shapes left{full};
     for (const Shape& s : a) {
       if (s.type != full.type) continue;
-      Shapes other;
-      negate_shape(s, other);
-      left = intersect(left, other);
+      left = intersect(left, negation(s));
       if (left.empty()) break;
     }
     out.insert(out.end(), left.begin(), left.end());
@@ -465,12 +468,12 @@ void ValueSets::negate_shape(const Shape& s, Shapes& out) {
       return;
     }
     case JsonType::kNumber: {
-      FuzzySet n = set_not(s.set, numbers_.universe(), budget_);
+      FuzzySet n = algebra_.complement(s.set, numbers_.universe());
       if (!n.sure->never()) out.push_back(number_shape(std::move(n)));
       return;
     }
     case JsonType::kString: {
-      FuzzySet n = set_not(s.set, *any_string_, budget_);
+      FuzzySet n = algebra_.complement(s.set, any_string_);
       if (!n.sure->never()) out.push_back(string_shape(std::move(n)));
       const FuzzySet any{any_string_, any_string_};
       if (s.min > 0) out.push_back(string_shape(any, 0, s.min - 1));
@@ -482,6 +485,42 @@ void ValueSets::negate_shape(const Shape& s, Shapes& out) {
     case JsonType::kObject:
       return negate_object(*s.object, out);
   }
+}
+
+const Shapes& ValueSets::negation(const Shape& s) {
+  if (s.type != JsonType::kObject) {
+    negation_.clear();
+    negate_shape(s, negation_);
+    return negation_;
+  }
+  const auto it = negations_.find(s.object);
+  if (it != negations_.end()) return it->second;
+  Shapes out;
+  negate_object(*s.object, out);
+  budget_.add_memory(out.size() * (sizeof(Shape) + sizeof(ObjectShape)));
+  return negations_.emplace(s.object, std::move(out)).first->second;
+}
+
+KeyTest ValueSets::rest_keys(const ObjectGroup& group) {
+  std::string key;
+  for (const auto& [name, value] : group.properties) key += fmt::format("{}:{}", name.size(), name);
+  for (const auto& [test, value] : group.patterns)
+    key += fmt::format("/{},{}", static_cast<const void*>(test.names.sure.get()),
+                       static_cast<const void*>(test.names.maybe.get()));
+  const auto it = rest_keys_.find(key);
+  if (it != rest_keys_.end()) return it->second;
+  std::vector<std::u32string> names;
+  for (const auto& [name, value] : group.properties) names.push_back(decode_utf8(name));
+  FuzzySet covered = FuzzySet::crisp(from_words(names, budget_));
+  for (const auto& [test, value] : group.patterns) {
+    covered = algebra_.either(covered, test.names);
+    held_.push_back(test.names);
+  }
+  // No pattern looks like this source: a question mark has nothing to repeat there.
+  KeyTest rest{algebra_.complement(covered, any_string_), fmt::format("(?rest){}", rest_keys_.size())};
+  budget_.add_memory(key.size() + 200);
+  rest_keys_.emplace(std::move(key), rest);
+  return rest;
 }
 
 void ValueSets::negate_object(const ObjectShape& o, Shapes& out) {
@@ -528,7 +567,7 @@ void ValueSets::negate_object(const ObjectShape& o, Shapes& out) {
   }
   for (const FuzzySet& k : o.key_names) {
     ObjectShape s;
-    s.witnesses.push_back({{set_not(k, *any_string_, budget_), ""}, kEverything});
+    s.witnesses.push_back({{algebra_.complement(k, any_string_), ""}, kEverything});
     emit(std::move(s));
   }
   for (const Witness& w : o.witnesses) {
@@ -553,12 +592,8 @@ void ValueSets::negate_object(const ObjectShape& o, Shapes& out) {
       emit(std::move(s));
     }
     if (g.rest != kEverything) {
-      std::vector<std::u32string> names;
-      for (const auto& [name, value] : g.properties) names.push_back(decode_utf8(name));
-      FuzzySet covered = FuzzySet::crisp(from_words(names, budget_));
-      for (const auto& [test, value] : g.patterns) covered = set_or(covered, test.names, budget_);
       ObjectShape s;
-      s.witnesses.push_back({{set_not(covered, *any_string_, budget_), ""}, complement(g.rest)});
+      s.witnesses.push_back({rest_keys(g), complement(g.rest)});
       emit(std::move(s));
     }
   }

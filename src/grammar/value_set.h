@@ -100,6 +100,7 @@ class ValueSets {
   explicit ValueSets(Budget& budget);
 
   void set_expander(SchemaExpander expander) { expander_ = std::move(expander); }
+  SetAlgebra& algebra() { return algebra_; }
   NumberSets& numbers() { return numbers_; }
   Budget& budget() { return budget_; }
 
@@ -149,16 +150,27 @@ class ValueSets {
   void compute(Node& node, Shapes& out);
   bool meets(const Shape& a, const Shape& b);
   void negate_shape(const Shape& s, Shapes& out);
+  /// Everything of its type that is not in the shape; kept for objects.
+  const Shapes& negation(const Shape& s);
   void negate_object(const ObjectShape& o, Shapes& out);
+  /// The keys that `rest` of the group is about.
+  KeyTest rest_keys(const ObjectGroup& group);
   void negate_array(const ArrayShape& a, Shapes& out);
   void check_count(size_t n) const;
 
   Budget& budget_;
+  SetAlgebra algebra_;
   NumberSets numbers_;
   std::shared_ptr<const Dfa> any_string_;
   SchemaExpander expander_;
   std::deque<Node> nodes_;
   std::unordered_map<std::string, SetId> ids_;
+  HashIndex ands_;
+  std::vector<SetId> schemas_;  ///< by number; kNothing: none yet
+  std::unordered_map<std::shared_ptr<const ObjectShape>, Shapes> negations_;
+  std::unordered_map<std::string, KeyTest> rest_keys_;
+  std::vector<FuzzySet> held_;  ///< sets whose addresses are part of names in rest_keys_
+  Shapes negation_;
   Shapes everything_;
   size_t running_ = 0;
 };
