@@ -80,11 +80,10 @@ def main():
     if (out / "same.txt").exists():
         text += ("\n## The same text in llama.cpp\n\nGreedy answers to every sixth prompt, token for token"
                  " (`scripts/demo-model/recipe OUT --peer DIR`, npm's node-llama-cpp):\n\n```\n" + (out / "same.txt").read_text()
-                 + "```\n\nWith Q8_0 weights llama.cpp rounds activations to eight bits, and so does Millrace where it uses vectors"
-                 " (`--isa avx512` or below: 252, 236 and 254 of 262); on AMX long prompts are multiplied as BF16. Even where both round alike, a"
-                 " difference of 2^-11 before, in a cache or a softmax, moves some roundings by a whole step, which turns near ties (Millrace beside"
-                 " itself, F32 cache and BF16 cache: 249 of 262); with the"
-                 " same weights as F32 nothing is rounded to eight bits.\n")
+                 + "```\n\nBeside Q8_0 weights both programs round activations to eight bits, where a difference of 2^-11 before, in a"
+                 " cache or a softmax, moves some roundings by a whole step and so turns near ties: llama.cpp differs from itself as"
+                 " often when its cache changes from F16 to F32. Millrace's cache is F32 for a model this small; with llama.cpp's"
+                 " F32 too only the order of sums is left. With the same weights as F32 nothing is rounded to eight bits.\n")
     text += ("\n## Twenty stories\n\nThe target's answers to the first twelve English and eight Chinese story requests of the"
              " held-out set, greedy, unpicked.\n\n")
     text += (out / "stories.md").read_text()

@@ -40,6 +40,16 @@ layers::KvType resolve_kv_type(const std::string& name, const models::ModelInfo&
   throw UsageError(fmt::format("unknown cache type '{}': expected auto, f32, bf16, int8 or int4", name));
 }
 
+namespace {
+
+uint64_t tensor_bytes(const loaders::Checkpoint& checkpoint) {
+  uint64_t bytes = 0;
+  for (const loaders::TensorEntry& tensor : checkpoint.tensors) bytes += tensor.bytes;
+  return bytes;
+}
+
+}  // namespace
+
 LoadedModel load(const ModelArguments& a, NeedTokenizer need) {
   const auto begin = std::chrono::steady_clock::now();
   LoadedModel loaded;
@@ -59,6 +69,10 @@ LoadedModel load(const ModelArguments& a, NeedTokenizer need) {
   }
   loaded.checkpoint = std::make_shared<loaders::Checkpoint>(
       a.path.empty() ? open_embedded_model() : loaders::open_checkpoint(a.path));
+  // A small model gains nothing from the matrix unit, whose activations are BF16; without it the same text
+  // comes of every machine.
+  if (a.isa == "auto" && models::is_small(tensor_bytes(*loaded.checkpoint)))
+    options.isa = loaded.isa = best_isa();
   try {
     loaded.tokenizer = open_tokenizer(*loaded.checkpoint);
   } catch (const Error&) {

@@ -20,6 +20,9 @@ namespace millrace::models {
 
 class NameTable;
 
+/// Whether weights of so many bytes are read in no time, so that the most exact arithmetic costs nothing.
+inline bool is_small(uint64_t weight_bytes) { return weight_bytes < (16u << 20); }
+
 struct ModelInfo {
   std::string architecture;
   std::string name;
@@ -38,7 +41,7 @@ struct ModelInfo {
   bool float_weights = false;  ///< all matrices are F32
   /// Where no cache type is asked for: F32 beside weights that are F32 or so few that the cache costs nothing
   /// to read.
-  bool wants_float_cache() const { return float_weights || weight_bytes < (16u << 20); }
+  bool wants_float_cache() const { return float_weights || is_small(weight_bytes); }
 };
 
 struct LoadOptions {

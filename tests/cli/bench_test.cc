@@ -15,10 +15,27 @@ using nlohmann::json;
 TEST(BenchCommand, JsonHasEveryTestAndTheMachine) {
   MILLRACE_NEED_SHARED(model, "models/stories260K.gguf");
   const testing::TempDir folder;
-  const auto run = testing::run_process(
-      {testing::millrace_binary().string(), "bench", "-m", model.string(), "--json", "--prompt", "8,16",
-       "--decode", "3", "--depth", "0,5", "--sequences", "1,2", "--threads", "1", "--plot",
-       (folder / "plot.svg").string(), "--profile", (folder / "trace.json").string()});
+  const auto run = testing::run_process({testing::millrace_binary().string(),
+                                         "bench",
+                                         "-m",
+                                         model.string(),
+                                         "--json",
+                                         "--prompt",
+                                         "8,16",
+                                         "--decode",
+                                         "3",
+                                         "--depth",
+                                         "0,5",
+                                         "--sequences",
+                                         "1,2",
+                                         "--threads",
+                                         "1",
+                                         "--isa",
+                                         std::string(isa_name(fastest_isa())),
+                                         "--plot",
+                                         (folder / "plot.svg").string(),
+                                         "--profile",
+                                         (folder / "trace.json").string()});
   ASSERT_EQ(run.exit_status, 0) << run.err;
   const json array = json::parse(run.out);
   std::set<std::string> seen;
