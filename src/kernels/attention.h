@@ -19,14 +19,15 @@ namespace millrace::kernels {
 inline constexpr int32_t kTokenTile = 16;  ///< tokens in a tile
 inline constexpr int32_t kChunkTiles = 4;  ///< tiles between two updates of the running maximum
 inline constexpr int32_t kChunkTokens = kTokenTile * kChunkTiles;
-inline constexpr int32_t kAttentionRows = 6;  ///< query rows that share the loads of a chunk
+inline constexpr int32_t kAttentionRows = 6;  ///< query rows that share the loads of a chunk, in vectors
+inline constexpr int32_t kScoreRows = 32;     ///< rows of scores that a panel's scratch has room for
 
 /// "No key yet": finite, so that differences of two of them are zero and not NaN.
 inline constexpr float kNoMaximum = -1e30f;
 
-/// Up to kAttentionRows query rows against one chunk. A row's arithmetic depends on its own q, range and
-/// state only: rows may be grouped in any way, and tiles without a visible key may be left out, without
-/// changing a bit.
+/// Up to AttentionKernels::panel_rows query rows against one chunk. A row's arithmetic depends on its own q,
+/// range and state only: rows may be grouped in any way, and tiles without a visible key may be left out,
+/// without changing a bit.
 struct AttentionPanel {
   int32_t rows;
   int32_t key_dim;
@@ -49,7 +50,8 @@ struct AttentionPanel {
   float* maximum;               ///< [rows] running state of the online softmax
   float* sum;                   ///< [rows]
   float* accumulator;           ///< [rows, value_dim]
-  float* scratch;               ///< [kAttentionRows * kChunkTokens]
+  float* scratch;               ///< [kScoreRows * kChunkTokens], at 64 bytes
+  void* values;                 ///< room for V of the chunk in this kernel's elements, at 64 bytes
 };
 
 /// How cached elements are stored; ops maps its KvFormat to one.
@@ -57,10 +59,12 @@ enum class CacheElement : uint8_t { kF32, kBF16, kInt8, kInt4 };
 
 struct AttentionKernels {
   bool bf16;  ///< q, K and V tiles are bfloat16 in kBf16Order; else float in kF32Order
-  void (*attend)(const AttentionPanel& panel);
+  int32_t panel_rows = kAttentionRows;    ///< most rows of a panel
+  int32_t first_token_step = kTokenTile;  ///< a panel's first token is at a multiple of this many
+  void (*attend)(const AttentionPanel* panels, int32_t count);
   /// Over int8 tiles as they are stored, with q as int16 and exact integer sums; null: tiles are expanded for
   /// `attend`.
-  void (*attend_int8)(const AttentionPanel& panel);
+  void (*attend_int8)(const AttentionPanel* panels, int32_t count);
   /// q [n] times scale as int16; returns the value of one unit, which leaves room for sums over n int8
   /// products.
   float (*prepare_query_int8)(void* out, const float* q, float scale, int64_t n);

@@ -12,6 +12,7 @@ Table make_table(IsaLevel level) {
   if (level >= IsaLevel::kAvx2) fill_avx2(t);
   if (level >= IsaLevel::kAvx512) fill_avx512(t);
   if (level >= IsaLevel::kAvx512 && cpu_features().avx512_bf16) fill_avx512bf16(t);
+  if (level >= IsaLevel::kAmx) fill_amx(t);
 #endif
   return t;
 }

@@ -15,6 +15,7 @@ ScanKernels scalar_scan();
 void fill_avx2(Table& table);
 void fill_avx512(Table& table);
 void fill_avx512bf16(Table& table);
+void fill_amx(Table& table);
 #endif
 
 }  // namespace millrace::kernels

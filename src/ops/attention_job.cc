@@ -1,8 +1,8 @@
-// A step's attention is cut into units: (sequence, KV head, up to kUnitRows query rows of its group), and for
-// few units also by splits of the context. A row's result depends on its own query, position and the cached
-// tokens only, to the last bit: chunks of 64 keys and splits of kSplitTokens start at fixed positions of the
-// sequence, every split is reduced from nothing, and splits are merged in ascending order, whether one thread
-// walks them or many.
+// A step's attention is cut into units: (sequence, some KV heads, some query rows of each head's group,
+// unit_rows at most), and for few units also by splits of the context. A row's result depends on its own
+// query, position and the cached tokens only, to the last bit: chunks of 64 keys and splits of kSplitTokens
+// start at fixed positions of the sequence, every split is reduced from nothing, and splits are merged in
+// ascending order, whether one thread walks them or many.
 #include "ops/attention_job.h"
 
 #include <algorithm>
@@ -21,21 +21,25 @@ using kernels::kAttentionRows;
 using kernels::kChunkTiles;
 using kernels::kChunkTokens;
 using kernels::kNoMaximum;
+using kernels::kScoreRows;
 using kernels::kTokenTile;
 
 /// Softmax is taken to base 2: scores carry this factor, and a power of 2 is the cheaper exponential.
 constexpr float kLog2E = 1.44269504088896341f;
 constexpr int32_t kSplitTokens = 512;
-constexpr int32_t kUnitRows = 48;
-/// Splits are handed to threads one by one when there are fewer units than this many per thread.
+/// Units for each thread that are enough for an even share.
 constexpr int64_t kUnitsPerThread = 4;
 
 struct Unit {
   int32_t sequence;
-  int32_t kv_head;
+  int32_t head_begin, head_end;    ///< KV heads, walked together: their tiles lie side by side in a block
   int32_t row_begin, row_end;      ///< flattened (query, head of the group) rows
   int32_t split_begin, split_end;  ///< positions are split * kSplitTokens
   int64_t partial;                 ///< first row of the partial results, or -1: this unit writes the output
+
+  int32_t heads() const { return head_end - head_begin; }
+  int32_t rows() const { return row_end - row_begin; }
+  int32_t states() const { return heads() * rows(); }  ///< a head's rows lie together
 };
 
 /// Running softmax state of some rows.
@@ -49,11 +53,15 @@ struct Scratch {
   std::byte* q;
   float* q_scale;
   State total, part;
-  int32_t* begin;
+  int32_t* row_begin;  ///< what each row of the unit sees
+  int32_t* row_end;
+  int32_t* begin;  ///< the same, counted from the chunk's first token
   int32_t* end;
   float* slope;
   float* distance;
+  AttentionPanel* panels;
   float* scores;
+  std::byte* values;
   std::byte* tiles;  ///< expanded K and V of one chunk
 };
 
@@ -70,6 +78,10 @@ Range visible_range(const AttentionOptions& options, int32_t position, int32_t c
   return {begin, position + 1};
 }
 
+const AttentionSequence& sequence_of(const AttentionJob& job, const Unit& unit) {
+  return job.sequences[static_cast<size_t>(unit.sequence)];
+}
+
 int32_t row_position(const AttentionSequence& s, int32_t row, int32_t group) {
   return s.context_length - s.query_length + row / group;
 }
@@ -79,6 +91,12 @@ Range unit_range(const AttentionJob& job, const AttentionSequence& s, int32_t ro
   const Range first = visible_range(job.options, row_position(s, row_begin, job.group), s.context_length);
   const Range last = visible_range(job.options, row_position(s, row_end - 1, job.group), s.context_length);
   return {first.begin, last.end};
+}
+
+/// Where a split's first chunk begins for rows that see `visible`.
+int32_t first_token(const AttentionJob& job, Range visible, int32_t split) {
+  const int32_t step = job.integer ? kTokenTile : job.kernels->first_token_step;
+  return std::max(visible.begin / step * step, split * kSplitTokens);
 }
 
 int64_t expanded_tile_bytes(const AttentionJob& job) {
@@ -93,15 +111,20 @@ State allocate_state(Arena& arena, int64_t rows, int64_t value_dim) {
 Scratch allocate_scratch(const AttentionJob& job) {
   Arena& arena = job.context.arena;
   Scratch s;
-  s.q = arena.allocate<std::byte>(kUnitRows * job.layout.stored_key_dim * job.element_bytes);
-  s.q_scale = arena.allocate<float>(kUnitRows);
-  s.total = allocate_state(arena, kUnitRows, job.layout.stored_value_dim);
-  s.part = allocate_state(arena, kUnitRows, job.layout.stored_value_dim);
-  s.begin = arena.allocate<int32_t>(kAttentionRows);
-  s.end = arena.allocate<int32_t>(kAttentionRows);
-  s.slope = arena.allocate<float>(kAttentionRows);
-  s.distance = arena.allocate<float>(kAttentionRows);
-  s.scores = arena.allocate<float>(kAttentionRows * kChunkTokens);
+  const int32_t rows = job.unit_rows;
+  s.q = arena.allocate<std::byte>(rows * job.layout.stored_key_dim * job.element_bytes);
+  s.q_scale = arena.allocate<float>(rows);
+  s.total = allocate_state(arena, rows, job.layout.stored_value_dim);
+  s.part = allocate_state(arena, rows, job.layout.stored_value_dim);
+  s.row_begin = arena.allocate<int32_t>(rows);
+  s.row_end = arena.allocate<int32_t>(rows);
+  s.begin = arena.allocate<int32_t>(rows);
+  s.end = arena.allocate<int32_t>(rows);
+  s.slope = arena.allocate<float>(rows);
+  s.distance = arena.allocate<float>(rows);
+  s.panels = arena.allocate<AttentionPanel>(rows);
+  s.scores = arena.allocate<float>(kScoreRows * kChunkTokens);
+  s.values = arena.allocate<std::byte>(kChunkTokens * job.layout.stored_value_dim * job.element_bytes);
   s.tiles = arena.allocate<std::byte>(job.expands ? kChunkTiles * expanded_tile_bytes(job) : 0);
   return s;
 }
@@ -131,42 +154,57 @@ void merge_state(const AttentionJob& job, const State& total, const State& part,
 }
 
 /// Writes the normalised rows, with the sinks' share of probability.
-void write_rows(const AttentionJob& job, const AttentionSequence& s, int32_t kv_head, int32_t row_begin,
-                int32_t row_end, const State& state) {
-  for (int32_t row = row_begin; row < row_end; ++row) {
-    const int32_t r = row - row_begin;
-    const int32_t head = kv_head * job.group + row % job.group;
-    float sum = state.sum[r], weight = 1.0f;
-    if (job.options.sinks) {
-      const float sink = job.options.sinks[head] * kLog2E;
-      const float largest = std::max(state.maximum[r], sink);
-      weight = std::exp2(state.maximum[r] - largest);
-      sum = sum * weight + std::exp2(sink - largest);
+void write_rows(const AttentionJob& job, const Unit& unit, const State& state) {
+  const AttentionSequence& s = sequence_of(job, unit);
+  int64_t r = 0;
+  for (int32_t kv_head = unit.head_begin; kv_head < unit.head_end; ++kv_head)
+    for (int32_t row = unit.row_begin; row < unit.row_end; ++row, ++r) {
+      const int32_t head = kv_head * job.group + row % job.group;
+      float sum = state.sum[r], weight = 1.0f;
+      if (job.options.sinks) {
+        const float sink = job.options.sinks[head] * kLog2E;
+        const float largest = std::max(state.maximum[r], sink);
+        weight = std::exp2(state.maximum[r] - largest);
+        sum = sum * weight + std::exp2(sink - largest);
+      }
+      const float factor = sum == 0.0f ? 0.0f : weight / sum;
+      const float* from = state.accumulator + r * job.layout.stored_value_dim;
+      float* to = job.out + (int64_t{s.query_begin} + row / job.group) * job.out_stride +
+                  int64_t{head} * job.shape.value_dim;
+      job.context.kernels.scale(to, from, factor, job.shape.value_dim);
     }
-    const float factor = sum == 0.0f ? 0.0f : weight / sum;
-    const float* from = state.accumulator + int64_t{r} * job.layout.stored_value_dim;
-    float* to = job.out + (int64_t{s.query_begin} + row / job.group) * job.out_stride +
-                int64_t{head} * job.shape.value_dim;
-    job.context.kernels.scale(to, from, factor, job.shape.value_dim);
+}
+
+/// One row of one head to the kernel's elements.
+void prepare_query(const AttentionJob& job, int64_t query, int64_t head, std::byte* to, float& scale_out) {
+  const float scale = job.options.scale * kLog2E;
+  for (const QueryPart& part : job.query) {
+    if (part.dim == 0) continue;
+    const float* from = part.data + query * part.stride + head * part.head_stride;
+    if (job.integer)
+      scale_out = job.kernels->prepare_query_int8(to, from, scale, part.dim);
+    else
+      job.kernels->prepare_query(to, from, scale, part.dim);
+    const int64_t used = part.dim * job.element_bytes, all = part.stored_dim * job.element_bytes;
+    std::fill_n(to + used, all - used, std::byte{0});
+    to += all;
   }
 }
 
-void prepare_queries(const AttentionJob& job, const AttentionSequence& s, const Unit& unit,
-                     const Scratch& scratch) {
-  std::byte* to = scratch.q;
-  for (int32_t row = unit.row_begin; row < unit.row_end; ++row)
-    for (const QueryPart& part : job.query) {
-      if (part.dim == 0) continue;
-      const float* from = part.data + (int64_t{s.query_begin} + row / job.group) * part.stride +
-                          (int64_t{unit.kv_head} * job.group + row % job.group) * part.head_stride;
-      const float scale = job.options.scale * kLog2E;
-      if (job.integer)
-        scratch.q_scale[row - unit.row_begin] = job.kernels->prepare_query_int8(to, from, scale, part.dim);
-      else
-        job.kernels->prepare_query(to, from, scale, part.dim);
-      const int64_t used = part.dim * job.element_bytes, all = part.stored_dim * job.element_bytes;
-      std::fill_n(to + used, all - used, std::byte{0});
-      to += all;
+void prepare_rows(const AttentionJob& job, const Unit& unit, const Scratch& scratch) {
+  const AttentionSequence& s = sequence_of(job, unit);
+  for (int32_t row = unit.row_begin; row < unit.row_end; ++row) {
+    const Range range = visible_range(job.options, row_position(s, row, job.group), s.context_length);
+    scratch.row_begin[row - unit.row_begin] = range.begin;
+    scratch.row_end[row - unit.row_begin] = range.end;
+  }
+  int64_t r = 0;
+  for (int32_t kv_head = unit.head_begin; kv_head < unit.head_end; ++kv_head)
+    for (int32_t row = unit.row_begin; row < unit.row_end; ++row, ++r) {
+      const int32_t head = kv_head * job.group + row % job.group;
+      if (job.options.alibi_slopes) scratch.slope[r] = job.options.alibi_slopes[head] * kLog2E;
+      prepare_query(job, int64_t{s.query_begin} + row / job.group, head,
+                    scratch.q + r * job.layout.stored_key_dim * job.element_bytes, scratch.q_scale[r]);
     }
 }
 
@@ -239,108 +277,166 @@ const std::byte* tile_data(const AttentionJob& job, const AttentionSequence& s, 
                  token % job.shape.block_size / kTokenTile);
 }
 
+/// The chunk of `tokens` of a head.
+struct ChunkOf {
+  const AttentionSequence* sequence;
+  int32_t kv_head;
+  Range tokens;
+};
+
+/// The chunk that this thread will come to `kAhead` heads after head `h` of the unit's chunk that ends at
+/// chunk_end; its sequence is null where that is not known. `next` is the unit to come, or null.
+ChunkOf chunk_to_come(const AttentionJob& job, const Unit& unit, const Unit* next, int32_t h, Range chunk,
+                      Range visible) {
+  constexpr int32_t kAhead = 2;
+  const int32_t heads = unit.heads(), at = h - unit.head_begin + std::min(kAhead, heads);
+  const AttentionSequence& s = sequence_of(job, unit);
+  if (at < heads) return {&s, unit.head_begin + at, chunk};
+  if (chunk.end < visible.end)
+    return {&s, unit.head_begin + at - heads, {chunk.end, std::min(visible.end, chunk.end + kChunkTokens)}};
+  if (!next || at - heads >= next->heads()) return {nullptr, 0, {0, 0}};
+  const AttentionSequence& other = sequence_of(job, *next);
+  const Range range = unit_range(job, other, next->row_begin, next->row_end);
+  const int32_t first =
+      std::max(first_token(job, range, next->split_begin), range.begin / kTokenTile * kTokenTile);
+  return {&other,
+          next->head_begin + at - heads,
+          {first, std::min(range.end, (first / kChunkTokens + 1) * kChunkTokens)}};
+}
+
 /// Asks for a chunk whose tiles are expanded before use, a line at a time: the expansion runs through each
 /// tile in order, where the hardware prefetcher takes over.
-void prefetch_chunk(const AttentionJob& job, const AttentionSequence& s, int32_t kv_head, int32_t begin,
-                    int32_t end) {
-  for (int32_t token = begin; token < std::min(begin + kChunkTokens, end); token += kTokenTile) {
-    const std::byte* tile = tile_data(job, s, kv_head, token);
+void prefetch_chunk(const AttentionJob& job, const ChunkOf& chunk) {
+  if (!chunk.sequence) return;
+  for (int32_t token = chunk.tokens.begin; token < chunk.tokens.end; token += kTokenTile) {
+    const std::byte* tile = tile_data(job, *chunk.sequence, chunk.kv_head, token);
     for (int64_t at = 0; at < job.layout.tile_bytes; at += 64) __builtin_prefetch(tile + at, 0, 2);
   }
 }
 
-/// Names the tiles after the chunk's, for the kernel to fetch along; where there is none, the chunk's own.
-void name_next_tiles(const AttentionJob& job, const AttentionSequence& s, int32_t kv_head, int32_t begin,
-                     int32_t end, AttentionPanel& panel) {
+/// Names tiles for the kernel to fetch along; where there are fewer, the panel's own.
+void name_next_tiles(const AttentionJob& job, const ChunkOf& next, AttentionPanel& panel) {
   panel.next_k[0] = nullptr;
-  if (job.expands || begin >= end) return;
+  if (job.expands || !next.sequence) return;
   for (int32_t i = 0; i < kChunkTiles; ++i) {
-    const int32_t token = begin + i * kTokenTile;
-    const std::byte* tile = token < end ? tile_data(job, s, kv_head, token) : nullptr;
-    panel.next_k[i] = tile ? tile : panel.k[0];
-    panel.next_v[i] = tile ? tile + job.layout.v_offset : panel.v[0];
+    const int32_t token = next.tokens.begin + i * kTokenTile;
+    const bool there = token < next.tokens.end;
+    const std::byte* tile = there ? tile_data(job, *next.sequence, next.kv_head, token) : nullptr;
+    panel.next_k[i] = there ? tile : panel.k[0];
+    panel.next_v[i] = there ? tile + job.layout.v_offset : panel.v[0];
   }
 }
 
-/// All rows of the unit over tokens [begin, end) of one chunk; begin is a multiple of kTokenTile.
-/// The unit goes on to last_token.
-void attend_chunk(const AttentionJob& job, const AttentionSequence& s, const Unit& unit, Range tokens,
-                  int32_t last_token, const Scratch& scratch, const State& state) {
-  AttentionPanel panel;
-  panel.num_tiles = static_cast<int32_t>(ceil_div(tokens.end - tokens.begin, kTokenTile));
+/// The tiles of a head's tokens. Those before the unit's first visible token may be nobody's any more: the
+/// first visible one stands for them, whose weights will be nothing.
+void load_chunk(const AttentionJob& job, const ChunkOf& chunk, int32_t first_visible, const Scratch& scratch,
+                AttentionPanel& panel) {
+  panel.num_tiles = static_cast<int32_t>(ceil_div(chunk.tokens.end - chunk.tokens.begin, kTokenTile));
   for (int32_t i = 0; i < panel.num_tiles; ++i) {
-    load_tile(job, tile_data(job, s, unit.kv_head, tokens.begin + i * kTokenTile), i, scratch, panel);
+    const int32_t token =
+        std::max(chunk.tokens.begin + i * kTokenTile, first_visible / kTokenTile * kTokenTile);
+    load_tile(job, tile_data(job, *chunk.sequence, chunk.kv_head, token), i, scratch, panel);
   }
-  name_next_tiles(job, s, unit.kv_head, tokens.end, last_token, panel);
-  panel.key_dim = job.layout.stored_key_dim;
-  panel.value_dim = job.layout.stored_value_dim;
-  panel.q_stride = panel.key_dim;
-  panel.begin = scratch.begin;
-  panel.end = scratch.end;
-  panel.alibi_slope = job.options.alibi_slopes ? scratch.slope : nullptr;
-  panel.alibi_distance = scratch.distance;
-  panel.softcap = job.options.softcap * kLog2E;
-  panel.scratch = scratch.scores;
-  const int32_t rows = unit.row_end - unit.row_begin;
-  for (int32_t first = 0; first < rows; first += kAttentionRows) {
-    panel.rows = std::min(kAttentionRows, rows - first);
+}
+
+/// What the unit's rows see of the chunk, counted from its first token.
+void see_chunk(const AttentionJob& job, const Unit& unit, Range tokens, const Scratch& scratch) {
+  const int32_t rows = unit.rows();
+  for (int32_t r = 0; r < rows; ++r) {
+    scratch.begin[r] = std::max(0, scratch.row_begin[r] - tokens.begin);
+    scratch.end[r] = std::min(tokens.end, scratch.row_end[r]) - tokens.begin;
+  }
+  if (!job.options.alibi_slopes) return;
+  for (int32_t r = 0; r < rows; ++r)
+    scratch.distance[r] = static_cast<float>(
+        row_position(sequence_of(job, unit), unit.row_begin + r, job.group) - tokens.begin);
+}
+
+/// Adds the panels of one head's rows to scratch.panels from `count` on; returns how many there are then.
+/// `panel` has the head's tiles.
+int32_t add_panels(const AttentionJob& job, const Unit& unit, int32_t kv_head, const Scratch& scratch,
+                   const State& state, AttentionPanel& panel, int32_t count) {
+  const int32_t step = job.integer ? kAttentionRows : job.kernels->panel_rows;
+  for (int32_t first = 0; first < unit.rows(); first += step) {
+    panel.rows = std::min(step, unit.rows() - first);
+    panel.begin = scratch.begin + first;
+    panel.end = scratch.end + first;
     bool any = false;
-    for (int32_t r = 0; r < panel.rows; ++r) {
-      const int32_t row = unit.row_begin + first + r;
-      const int32_t position = row_position(s, row, job.group);
-      const Range range = visible_range(job.options, position, s.context_length);
-      scratch.begin[r] = std::max(0, range.begin - tokens.begin);
-      scratch.end[r] = std::min(tokens.end, range.end) - tokens.begin;
-      any |= scratch.begin[r] < scratch.end[r];
-      if (panel.alibi_slope) {
-        scratch.slope[r] = job.options.alibi_slopes[unit.kv_head * job.group + row % job.group] * kLog2E;
-        scratch.distance[r] = static_cast<float>(position - tokens.begin);
-      }
-    }
+    for (int32_t r = 0; r < panel.rows; ++r) any |= panel.begin[r] < panel.end[r];
     if (!any) continue;
-    panel.q = scratch.q + int64_t{first} * panel.key_dim * job.element_bytes;
-    panel.q_scale = scratch.q_scale + first;
-    const State rows_state = state_at(job, state, first);
+    const int64_t at = int64_t{kv_head - unit.head_begin} * unit.rows() + first;
+    panel.alibi_slope = job.options.alibi_slopes ? scratch.slope + at : nullptr;
+    panel.alibi_distance = scratch.distance + first;
+    panel.q = scratch.q + at * panel.key_dim * job.element_bytes;
+    panel.q_scale = scratch.q_scale + at;
+    const State rows_state = state_at(job, state, at);
     panel.maximum = rows_state.maximum;
     panel.sum = rows_state.sum;
     panel.accumulator = rows_state.accumulator;
-    (job.integer ? job.kernels->attend_int8 : job.kernels->attend)(panel);
+    scratch.panels[count++] = panel;
     panel.next_k[0] = nullptr;  // asked for once
   }
+  return count;
+}
+
+/// All rows and heads of the unit over one chunk, whose begin is a multiple of the kernel's first_token_step.
+/// `visible` is what the unit sees.
+void attend_chunk(const AttentionJob& job, const Unit& unit, const Unit* next, Range tokens, Range visible,
+                  const Scratch& scratch, const State& state) {
+  const auto attend = job.integer ? job.kernels->attend_int8 : job.kernels->attend;
+  see_chunk(job, unit, tokens, scratch);
+  AttentionPanel panel;
+  panel.key_dim = job.layout.stored_key_dim;
+  panel.value_dim = job.layout.stored_value_dim;
+  panel.q_stride = panel.key_dim;
+  panel.softcap = job.options.softcap * kLog2E;
+  panel.scratch = scratch.scores;
+  panel.values = scratch.values;
+  int32_t count = 0;
+  for (int32_t h = unit.head_begin; h < unit.head_end; ++h) {
+    const ChunkOf chunk{&sequence_of(job, unit), h, tokens};
+    const ChunkOf coming = chunk_to_come(job, unit, next, h, tokens, visible);
+    if (job.expands) prefetch_chunk(job, coming);
+    load_chunk(job, chunk, visible.begin, scratch, panel);
+    name_next_tiles(job, coming, panel);
+    count = add_panels(job, unit, h, scratch, state, panel, count);
+    if (!job.expands) continue;
+    attend(scratch.panels, count);  // there is room for one head's expanded tiles
+    count = 0;
+  }
+  if (count > 0) attend(scratch.panels, count);
 }
 
 /// One split from nothing.
-void attend_split(const AttentionJob& job, const AttentionSequence& s, const Unit& unit, int32_t split,
+void attend_split(const AttentionJob& job, const Unit& unit, const Unit* next, int32_t split,
                   const Scratch& scratch, const State& state) {
-  clear_state(job, state, unit.row_end - unit.row_begin);
-  const Range range = unit_range(job, s, unit.row_begin, unit.row_end);
+  clear_state(job, state, unit.states());
+  const Range range = unit_range(job, sequence_of(job, unit), unit.row_begin, unit.row_end);
   const int32_t end = std::min(range.end, (split + 1) * kSplitTokens);
-  const int32_t begin = std::max(range.begin / kTokenTile * kTokenTile, split * kSplitTokens);
   // Chunks start at multiples of kChunkTokens whatever is visible, for results that do not depend on the
   // unit.
-  for (int32_t at = begin; at < end;) {
+  for (int32_t at = first_token(job, range, split); at < end;) {
     const int32_t chunk_end = std::min(end, (at / kChunkTokens + 1) * kChunkTokens);
-    if (job.expands) prefetch_chunk(job, s, unit.kv_head, chunk_end, range.end);
-    attend_chunk(job, s, unit, {at, chunk_end}, range.end, scratch, state);
+    attend_chunk(job, unit, next, {at, chunk_end}, range, scratch, state);
     at = chunk_end;
   }
 }
 
-void run_unit(const AttentionJob& job, const Unit& unit, const Scratch& scratch, const State& partials) {
-  const AttentionSequence& s = job.sequences[static_cast<size_t>(unit.sequence)];
-  const int32_t rows = unit.row_end - unit.row_begin;
-  prepare_queries(job, s, unit, scratch);
+/// `next` is the unit that this thread will most likely run after it, or null.
+void run_unit(const AttentionJob& job, const Unit& unit, const Unit* next, const Scratch& scratch,
+              const State& partials) {
+  prepare_rows(job, unit, scratch);
   if (unit.partial >= 0) {
-    attend_split(job, s, unit, unit.split_begin, scratch, state_at(job, partials, unit.partial));
+    attend_split(job, unit, next, unit.split_begin, scratch, state_at(job, partials, unit.partial));
     return;
   }
   // The first split needs no merge: with a state that saw nothing it would come out as it is.
-  attend_split(job, s, unit, unit.split_begin, scratch, scratch.total);
+  attend_split(job, unit, next, unit.split_begin, scratch, scratch.total);
   for (int32_t split = unit.split_begin + 1; split < unit.split_end; ++split) {
-    attend_split(job, s, unit, split, scratch, scratch.part);
-    merge_state(job, scratch.total, scratch.part, rows);
+    attend_split(job, unit, next, split, scratch, scratch.part);
+    merge_state(job, scratch.total, scratch.part, unit.states());
   }
-  write_rows(job, s, unit.kv_head, unit.row_begin, unit.row_end, scratch.total);
+  write_rows(job, unit, scratch.total);
 }
 
 void check_sequence(const AttentionShape& shape, const AttentionSequence& s) {
@@ -425,62 +521,126 @@ struct Plan {
   Unit* base;
 };
 
-Plan make_plan(const AttentionJob& job, int num_threads) {
-  int64_t num_base = 0, num_split = 0, partial_rows = 0;
-  const auto each_base = [&](auto&& f) {
-    for (size_t i = 0; i < job.sequences.size(); ++i) {
-      const AttentionSequence& s = job.sequences[i];
-      const int32_t rows = s.query_length * job.group;
-      // Long tiles first, so that the last units handed out are short ones.
-      for (int32_t end = rows; end > 0; end -= std::min(end, kUnitRows)) {
-        const int32_t begin = std::max(0, end - kUnitRows);
-        const Range range = unit_range(job, s, begin, end);
-        const int32_t first = range.begin / kSplitTokens;
-        const auto last = static_cast<int32_t>(ceil_div(range.end, kSplitTokens));
-        for (int32_t h = 0; h < job.shape.num_kv_heads; ++h)
-          f(Unit{static_cast<int32_t>(i), h, begin, end, first, last, -1});
-      }
-    }
-  };
-  each_base([&](const Unit& u) {
-    ++num_base;
-    num_split += u.split_end - u.split_begin;
-    partial_rows += int64_t{u.split_end - u.split_begin} * (u.row_end - u.row_begin);
-  });
-  Plan plan{};
-  plan.num_base = num_base;
-  plan.base = job.context.arena.allocate<Unit>(num_base);
-  int64_t n = 0;
-  each_base([&](const Unit& u) { plan.base[n++] = u; });
-  plan.units = plan.base;
-  plan.num_units = num_base;
-  if (num_threads == 1 || num_split == num_base || num_base >= kUnitsPerThread * num_threads) return plan;
-  plan.units = job.context.arena.allocate<Unit>(num_split);
-  plan.num_units = 0;
-  plan.partial_rows = partial_rows;
-  int64_t row = 0;
-  for (int64_t b = 0; b < num_base; ++b) {
-    plan.base[b].partial = row;
-    for (int32_t split = plan.base[b].split_begin; split < plan.base[b].split_end; ++split) {
-      Unit unit = plan.base[b];
-      unit.split_begin = split;
-      unit.split_end = split + 1;
-      unit.partial = row;
-      row += unit.row_end - unit.row_begin;
-      plan.units[plan.num_units++] = unit;
+/// Calls f(unit) for each stretch of rows, with all heads and splits; of a sequence's last rows first: they
+/// see most, and the last units handed out should be short ones.
+template <typename F>
+void each_stretch(const AttentionJob& job, const F& f) {
+  for (size_t i = 0; i < job.sequences.size(); ++i) {
+    const AttentionSequence& s = job.sequences[i];
+    for (int32_t end = s.query_length * job.group; end > 0; end -= std::min(end, job.unit_rows)) {
+      const int32_t begin = std::max(0, end - job.unit_rows);
+      const Range range = unit_range(job, s, begin, end);
+      f(Unit{static_cast<int32_t>(i), 0, job.shape.num_kv_heads, begin, end, range.begin / kSplitTokens,
+             static_cast<int32_t>(ceil_div(range.end, kSplitTokens)), -1});
     }
   }
+}
+
+/// Heads in a unit of `rows` rows, where `most` are wanted at most.
+int32_t heads_together(const AttentionJob& job, int32_t rows, int32_t most) {
+  return std::max(1, std::min(most, job.unit_rows / rows));
+}
+
+/// Counts units, or lists them if plan.base is set. `most_heads` in a unit; by_split: of one split each, and
+/// the base units beside them.
+void list_units(const AttentionJob& job, int32_t most_heads, bool by_split, Plan& plan) {
+  plan.num_units = plan.num_base = plan.partial_rows = 0;
+  int64_t first_stretch = 0;  // of the sequence: where its units begin
+  int32_t sequence = -1;
+  each_stretch(job, [&](const Unit& stretch) {
+    if (stretch.sequence != sequence) first_stretch = plan.num_base;
+    sequence = stretch.sequence;
+    const int32_t together = heads_together(job, stretch.rows(), most_heads);
+    const int32_t splits = stretch.split_end - stretch.split_begin;
+    const int64_t base = plan.num_base;
+    for (int32_t h = 0; h < job.shape.num_kv_heads; h += together) {
+      Unit unit = stretch;
+      unit.head_begin = h;
+      unit.head_end = std::min(h + together, job.shape.num_kv_heads);
+      if (by_split) {
+        unit.partial = plan.partial_rows;
+        plan.partial_rows += int64_t{splits} * unit.states();
+      }
+      if (plan.base) plan.base[plan.num_base] = unit;
+      ++plan.num_base;
+    }
+    if (!by_split) return;
+    // The heads of the same tokens one after the other, as they lie in memory.
+    for (int32_t split = 0; split < splits; ++split)
+      for (int64_t b = base; b < plan.num_base; ++b, ++plan.num_units) {
+        if (!plan.base) continue;
+        Unit unit = plan.base[b];
+        unit.split_begin += split;
+        unit.split_end = unit.split_begin + 1;
+        unit.partial += int64_t{split} * unit.states();
+        plan.units[plan.num_units] = unit;
+      }
+  });
+  if (by_split) return;
+  plan.num_units = plan.num_base;
+  plan.units = plan.base;
+}
+
+/// Of whole units: a head after the other, so that its keys and values are met by all of a sequence's rows
+/// while they lie in the second cache.
+void order_by_head(Plan& plan) {
+  for (int64_t begin = 0, end = 0; begin < plan.num_base; begin = end) {
+    while (end < plan.num_base && plan.base[end].sequence == plan.base[begin].sequence) ++end;
+    std::stable_sort(plan.base + begin, plan.base + end,
+                     [](const Unit& a, const Unit& b) { return a.head_begin < b.head_begin; });
+  }
+}
+
+Plan make_plan(const AttentionJob& job, int num_threads) {
+  const int64_t wanted = num_threads == 1 ? 1 : kUnitsPerThread * num_threads;
+  Plan plan{};
+  // As many heads together as give enough units, of the whole context if can be.
+  int32_t heads = job.shape.num_kv_heads;
+  bool by_split = false;
+  for (;;) {
+    list_units(job, heads, by_split, plan);
+    if (plan.num_units >= wanted || (by_split && heads == 1)) break;
+    if (by_split) heads = (heads + 1) / 2;
+    by_split = !by_split;
+  }
+  if (plan.num_units == plan.num_base) by_split = false;
+  plan.base = job.context.arena.allocate<Unit>(plan.num_base);
+  if (by_split) plan.units = job.context.arena.allocate<Unit>(plan.num_units);
+  list_units(job, heads, by_split, plan);
+  if (!by_split) order_by_head(plan);
   return plan;
 }
 
-/// Merges the partial results of base unit `unit` in ascending order and writes its rows.
+/// Calls f(index, next index or -1) for all of [0, count): a thread takes its own share in order, then what
+/// is left of the others'.
+struct Shares {
+  struct alignas(64) Share {
+    std::atomic<int64_t> next;
+    int64_t end;
+  };
+  Share* all;
+  int threads;
+  Shares(Arena& arena, int64_t count, int num_threads) : threads(num_threads) {
+    all = static_cast<Share*>(arena.allocate_bytes(sizeof(Share) * static_cast<size_t>(threads)));
+    for (int t = 0; t < threads; ++t) new (all + t) Share{{count * t / threads}, count * (t + 1) / threads};
+  }
+  template <typename F>
+  void run(int thread, const F& f) const {
+    for (int i = 0; i < threads; ++i) {
+      Share& share = all[(thread + i) % threads];
+      for (int64_t at; (at = share.next.fetch_add(1, std::memory_order_relaxed)) < share.end;)
+        f(at, at + 1 < share.end ? at + 1 : -1);
+    }
+  }
+};
+
+/// Merges the partial results of a base unit in ascending order and writes its rows.
 void merge_unit(const AttentionJob& job, const Unit& unit, const Scratch& scratch, const State& partials) {
-  const int32_t rows = unit.row_end - unit.row_begin;
-  clear_state(job, scratch.total, rows);
+  clear_state(job, scratch.total, unit.states());
   for (int32_t i = 0; i < unit.split_end - unit.split_begin; ++i)
-    merge_state(job, scratch.total, state_at(job, partials, unit.partial + int64_t{i} * rows), rows);
-  write_rows(job, job.sequences[static_cast<size_t>(unit.sequence)], unit.kv_head, unit.row_begin,
-             unit.row_end, scratch.total);
+    merge_state(job, scratch.total, state_at(job, partials, unit.partial + int64_t{i} * unit.states()),
+                unit.states());
+  write_rows(job, unit, scratch.total);
 }
 
 double attention_operations(const AttentionJob& job) {
@@ -516,6 +676,7 @@ void run_attention(AttentionJob job, const StoreSource& source, std::string_view
   job.kernels = format == KvFormat::kF32 ? &context.kernels.attention : &context.kernels.attention_bf16;
   job.group = job.shape.num_heads / job.shape.num_kv_heads;
   job.integer = format == KvFormat::kInt8 && job.kernels->attend_int8;
+  job.unit_rows = job.integer ? 48 : std::max(job.kernels->panel_rows, 8 * kAttentionRows);
   job.element_bytes = job.integer || job.kernels->bf16 ? 2 : 4;
   job.expands = job.layout.latent || !(format == KvFormat::kF32 || job.integer ||
                                        (job.kernels->bf16 && format == KvFormat::kBF16));
@@ -528,15 +689,17 @@ void run_attention(AttentionJob job, const StoreSource& source, std::string_view
   auto* scratch = context.arena.allocate<Scratch>(num_threads);
   for (int t = 0; t < num_threads; ++t) scratch[t] = allocate_scratch(job);
 
-  std::atomic<int64_t> next_unit{0}, next_merge{0};
+  const Shares shares(context.arena, plan.num_units, num_threads);
+  std::atomic<int64_t> next_merge{0};
   context.pool.run([&](int thread) {
     if (source.k) {
       store_items(job.shape, job.layout, job.sequences, items, items.total * thread / num_threads,
                   items.total * (thread + 1) / num_threads, source, job.blocks);
       context.pool.barrier();
     }
-    for (int64_t i; (i = next_unit.fetch_add(1, std::memory_order_relaxed)) < plan.num_units;)
-      run_unit(job, plan.units[i], scratch[thread], partials);
+    shares.run(thread, [&](int64_t i, int64_t next) {
+      run_unit(job, plan.units[i], next < 0 ? nullptr : plan.units + next, scratch[thread], partials);
+    });
     if (plan.units == plan.base) return;
     context.pool.barrier();
     for (int64_t i; (i = next_merge.fetch_add(1, std::memory_order_relaxed)) < plan.num_base;)

@@ -32,6 +32,7 @@ struct AttentionJob {
   // Follow from the above; set by prepare_job.
   const kernels::AttentionKernels* kernels = nullptr;
   int32_t group = 1;
+  int32_t unit_rows = 0;      ///< most query rows of a unit of work
   int64_t element_bytes = 4;  ///< of q and of expanded tiles
   bool integer = false;       ///< INT8 tiles are multiplied as integers
   bool expands = false;       ///< stored elements are not what the kernel reads

@@ -32,7 +32,7 @@ float row_scores(const AttentionPanel& p, int32_t row, float* scores) {
   return largest;
 }
 
-void attend(const AttentionPanel& p) {
+void attend_panel(const AttentionPanel& p) {
   float scores[kChunkTokens];
   for (int32_t row = 0; row < p.rows; ++row) {
     if (p.begin[row] >= p.end[row]) continue;
@@ -54,6 +54,10 @@ void attend(const AttentionPanel& p) {
       for (int32_t d = 0; d < p.value_dim; ++d) out[d] += weight * v[d];
     }
   }
+}
+
+void attend(const AttentionPanel* panels, int32_t count) {
+  for (int32_t i = 0; i < count; ++i) attend_panel(panels[i]);
 }
 
 void prepare_query(void* out, const float* q, float scale, int64_t n) {

@@ -242,7 +242,7 @@ inline void attend_rows(const AttentionPanel& p) {
 }
 
 template <typename Dot>
-void attend_panel(const AttentionPanel& p) {
+inline void attend_panel(const AttentionPanel& p) {
   switch (p.rows) {
     case 1:
       return attend_rows<Dot, 1>(p);
@@ -257,6 +257,11 @@ void attend_panel(const AttentionPanel& p) {
     default:
       return attend_rows<Dot, 6>(p);
   }
+}
+
+template <typename Dot>
+void attend_panels(const AttentionPanel* panels, int32_t count) {
+  for (int32_t i = 0; i < count; ++i) attend_panel<Dot>(panels[i]);
 }
 
 inline void prepare_query_f32(void* out, const float* q, float scale, int64_t n) {
@@ -367,8 +372,8 @@ inline void expand_int4_v_f32(void* out, const void* in, const void* groups, int
 
 inline void fill_attention(AttentionKernels& kernels) {
   kernels.bf16 = false;
-  kernels.attend = attend_panel<FloatDot>;
-  kernels.attend_int8 = attend_panel<Int8Dot>;
+  kernels.attend = attend_panels<FloatDot>;
+  kernels.attend_int8 = attend_panels<Int8Dot>;
   kernels.prepare_query_int8 = prepare_query_int16;
   kernels.prepare_query = prepare_query_f32;
   kernels.expand_bf16 = expand_bf16_f32;

@@ -6,29 +6,19 @@
 #include "kernels/x86/vector_avx512.h"
 #include "kernels/x86/math.inl.h"
 #include "kernels/x86/attention.inl.h"
+#include "kernels/x86/attention_bf16.inl.h"
 // clang-format on
 
 namespace millrace::kernels {
 namespace {
 
-inline __m512bh as_bf16(__m512i x) { return reinterpret_cast<__m512bh>(x); }
-inline __m256i as_integers(__m256bh x) { return reinterpret_cast<__m256i>(x); }
-inline __m512i as_integers(__m512bh x) { return reinterpret_cast<__m512i>(x); }
 inline void keep_bf16(void* to, F x) {
   _mm256_storeu_si256(static_cast<__m256i*>(to), as_integers(_mm512_cvtneps_pbh(x)));
 }
 
 struct Bf16Dot {
-  /// 2^x for weights, to 1e-4: a sixteenth of what rounding them to bfloat16 takes. Exactly 1 at 0 and 0 at
-  /// -infinity.
-  static inline F power(F x) {
-    x = larger(set(-152.0f), x);
-    const F n = round_even(x), r = sub(x, n);
-    F p = fma(set(0.05500893096f), r, set(0.2422109594f));
-    p = fma(p, r, set(0.6932829271f));
-    p = fma(p, r, set(1.0f));
-    return scale_by_power(p, n);
-  }
+  /// Exactly 0 at -infinity too.
+  static inline F power(F x) { return weight_power(larger(set(-152.0f), x)); }
 
   /// Weights as bfloat16, over the front half of the scores that they come from. The sums are those of the
   /// rounded weights, which the second product uses.
@@ -200,7 +190,7 @@ void transpose_values_bf16(void* out, const void* in, int64_t value_dim) {
 void fill_avx512bf16(Table& t) {
   AttentionKernels& kernels = t.attention_bf16;  // integer products stay those of the table so far
   kernels.bf16 = true;
-  kernels.attend = attend_panel<Bf16Dot>;
+  kernels.attend = attend_panels<Bf16Dot>;
   kernels.prepare_query = prepare_query_bf16;
   kernels.expand_bf16 = copy_bf16;
   kernels.expand_int8 = expand_int8_bf16;
