@@ -1,7 +1,8 @@
-// Recurrences of state-space and linear-attention layers, over the tokens of one sequence. Token by token, so
-// that a result does not depend on how a prompt was cut; the state stays in the first-level cache between
-// tokens. Where one decay holds for a whole head it is not multiplied into the state but carried beside it as
-// a factor, so a token takes as many multiplications as in the chunked forms of these recurrences.
+// Recurrences of state-space and linear-attention layers. Mamba's scan goes token by token, since each
+// element of its state has a decay of its own. Where one decay holds for a whole head the recurrence is run
+// by chunks of kScanChunk tokens, as matrix products: what the chunk's tokens read of the state it began
+// with, what they read of each other, and what they leave in it. Each result is a sum in one order, whichever
+// tokens of the chunk a call does, so that a result does not depend on how a prompt was cut.
 #pragma once
 
 #include <cstdint>
@@ -22,37 +23,56 @@ struct SelectiveScan {
   int64_t y_stride;
 };
 
-/// Mamba-2 (Dao and Gu 2024), one head of one sequence. The state h is factor times what is stored:
-///   state *= rescale (where it is not 1);  state[n][p] += b[n] step x[p];
-///   y[p] = factor sum over n of state[n][p] c[n] + d x[p]
-struct HeadScan {
-  int64_t tokens, head_dim, state_size;
-  float* state;                          ///< [state_size][head_dim]
-  const float *rescale, *step, *factor;  ///< [tokens]; step is dt / factor
-  const float *x, *b, *c;                ///< [tokens][head_dim], [tokens][state_size], the same
-  int64_t x_stride, b_stride, c_stride;
-  float d;
-  float* y;  ///< [tokens][head_dim]; may be x
+/// Tokens of a chunk: a block of the cache, so that a state copied at a block's border holds no part of a
+/// chunk. What tokens read of each other grows with it (3 % of the operations at 16, for a state of 128
+/// rows); that the state is loaded and stored once a chunk and not once a token is nearly all there is to
+/// gain already.
+constexpr int64_t kScanChunk = 16;
+/// A head's state is kept in strips of as many columns, each strip's rows next to each other: what a strip of
+/// 128 rows takes fits the first-level cache, and no two of its lines fall on each other there.
+constexpr int64_t kScanStrip = 64;
+
+/// One chunk of one strip of a head's state. Tokens count from the chunk's first; those in [first, end) are
+/// done, and what those before left in `values` is read.
+struct ChunkScan {
+  int64_t first, end;
+  int64_t size, columns;  ///< of the strip
+  float* state;           ///< [size][columns]
+  const float* keys;      ///< [size] of each token; `read` and `solve` begin at token `first`, `update` at 0
+  int64_t key_stride;
+  const float* factor;  ///< [kScanChunk], of each token; `update`: one number
+  const float* mix;     ///< [kScanChunk][kScanChunk]: of a token, those up to it
+  float* values;        ///< [columns] of each token, from 0
+  int64_t value_stride;
+  float* y;  ///< `read` only: [columns] of each token, from `first`
   int64_t y_stride;
 };
 
-/// Gated delta rule (Yang et al. 2024), one head of one sequence. S is factor times the stored state:
-///   state *= rescale (where it is not 1);  e = beta (v - S^T k);  y = S^T q + (k . q) e;  S += k e^T
-struct DeltaScan {
-  int64_t tokens, key_dim, value_dim;
-  float* state;  ///< [key_dim][value_dim]
-  const float *rescale, *factor, *inverse, *beta,
-      *key_query;          ///< [tokens]; inverse is 1 / factor, key_query k . q
-  const float *q, *k, *v;  ///< [tokens][key_dim], the same, [tokens][value_dim]
-  int64_t q_stride, k_stride, v_stride;
-  float* y;  ///< [tokens][value_dim]; may be v
+/// Depth-wise causal convolution over the tokens of one sequence:
+///   y[t][c] = bias[c] + sum over j of weight[j][c] x[t - taps + 1 + j][c], then silu where asked for
+struct CausalConv {
+  int64_t tokens, channels, taps;
+  const float* x;
+  int64_t x_stride;
+  const float* weight;  ///< [taps][channels], rows weight_stride apart
+  int64_t weight_stride;
+  const float* bias;  ///< or null
+  bool silu;
+  float* state;  ///< [taps - 1][channels]: the last inputs, oldest first; rows state_stride apart
+  int64_t state_stride;
+  float* y;  ///< may be x
   int64_t y_stride;
 };
 
 struct ScanKernels {
   void (*selective)(const SelectiveScan& scan);
-  void (*head)(const HeadScan& scan);
-  void (*delta)(const DeltaScan& scan);
+  /// y[t] = factor[t] state^T keys[t] + sum over s <= t of mix[t][s] values[s]
+  void (*read)(const ChunkScan& scan);
+  /// values[t] -= factor[t] state^T keys[t] + sum over s < t of mix[t][s] values[s], token after token
+  void (*solve)(const ChunkScan& scan);
+  /// state = factor state + sum over s < end of keys[s] values[s]^T
+  void (*update)(const ChunkScan& scan);
+  void (*conv)(const CausalConv& conv);
 };
 
 }  // namespace millrace::kernels

@@ -17,7 +17,7 @@ class Mamba final : public Mixer {
  public:
   int32_t inner = 0, state_size = 0, kernel = 0, dt_rank = 0;
   Linear input;                               ///< rows: x, z
-  std::vector<float> conv_weight, conv_bias;  ///< [inner, kernel], [inner] or empty
+  std::vector<float> conv_weight, conv_bias;  ///< [kernel, inner], [inner] or empty
   Linear parameters;                          ///< rows: dt, b, c
   Norm dt_norm, b_norm, c_norm;               ///< Jamba
   Linear dt;                                  ///< [inner, dt_rank], its bias in dt_bias

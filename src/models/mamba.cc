@@ -12,17 +12,6 @@ struct MambaSpec {
   float epsilon;
 };
 
-/// A [inner, state] transposed, as the scan wants it.
-std::vector<float> transposed_a(Weights& weights, const MambaSpec& s, int layer) {
-  const auto stored =
-      weights.values("blk.{}.ssm_a", "", int64_t{s.inner} * s.state, Weights::Need::kRequired, layer);
-  std::vector<float> a(stored.size());
-  for (int64_t c = 0; c < s.inner; ++c)
-    for (int64_t n = 0; n < s.state; ++n)
-      a[static_cast<size_t>(n * s.inner + c)] = stored[static_cast<size_t>(c * s.state + n)];
-  return a;
-}
-
 std::unique_ptr<layers::Mixer> make_mamba(Weights& weights, const MambaSpec& s, int64_t hidden, int layer) {
   const auto need = Weights::Need::kRequired;
   auto m = std::make_unique<layers::Mamba>();
@@ -31,7 +20,7 @@ std::unique_ptr<layers::Mixer> make_mamba(Weights& weights, const MambaSpec& s, 
   m->kernel = s.kernel;
   m->dt_rank = s.rank;
   m->input = weights.linear("blk.{}.ssm_in", 2 * int64_t{s.inner}, hidden, layer);
-  m->conv_weight = weights.values("blk.{}.ssm_conv1d", ".weight", int64_t{s.inner} * s.kernel, need, layer);
+  m->conv_weight = weights.transposed("blk.{}.ssm_conv1d", ".weight", s.inner, s.kernel, layer);
   m->conv_bias = weights.values("blk.{}.ssm_conv1d", ".bias", s.inner, Weights::Need::kOptional, layer);
   m->parameters = weights.linear("blk.{}.ssm_x", s.rank + 2 * int64_t{s.state}, s.inner, layer);
   if (s.inner_norms) {
@@ -42,7 +31,7 @@ std::unique_ptr<layers::Mixer> make_mamba(Weights& weights, const MambaSpec& s, 
   }
   m->dt_bias = weights.values("blk.{}.ssm_dt", ".bias", s.inner, need, layer);
   m->dt = weights.linear_without_bias("blk.{}.ssm_dt", s.inner, s.rank, layer);
-  m->a = transposed_a(weights, s, layer);
+  m->a = weights.transposed("blk.{}.ssm_a", "", s.inner, s.state, layer);
   m->d = weights.values("blk.{}.ssm_d", "", s.inner, need, layer);
   m->output = weights.linear("blk.{}.ssm_out", hidden, s.inner, layer);
   return m;
@@ -142,7 +131,7 @@ std::unique_ptr<Model> load_mamba2(const loaders::Checkpoint& checkpoint, const 
       m->shape = shape;
       m->kernel = kernel;
       m->input = w.linear("blk.{}.ssm_in", inner + channels + shape.heads, hidden, layer);
-      m->conv_weight = w.values("blk.{}.ssm_conv1d", ".weight", channels * kernel, need, layer);
+      m->conv_weight = w.transposed("blk.{}.ssm_conv1d", ".weight", channels, kernel, layer);
       m->conv_bias = w.values("blk.{}.ssm_conv1d", ".bias", channels, Weights::Need::kOptional, layer);
       m->dt_bias = w.values("blk.{}.ssm_dt_bias", "", shape.heads, need, layer);
       m->a = w.values("blk.{}.ssm_a", "", shape.heads, need, layer);

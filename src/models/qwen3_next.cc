@@ -45,7 +45,7 @@ std::unique_ptr<layers::Mixer> make_delta(Weights& weights, const ops::DeltaRule
     m->input = weights.linear_in_order("blk.{}.ssm_in", qkvz_order(s), hidden, layer);
   m->beta_and_decay = weights.linear_in_order("blk.{}.ssm_ba", ba_order(s), hidden, layer);
   const int64_t channels = 2 * int64_t{s.key_heads} * s.key_dim + int64_t{s.value_heads} * s.value_dim;
-  m->conv_weight = weights.values("blk.{}.ssm_conv1d", ".weight", channels * kernel, need, layer);
+  m->conv_weight = weights.transposed("blk.{}.ssm_conv1d", ".weight", channels, kernel, layer);
   m->dt_bias = weights.values("blk.{}.ssm_dt", "", s.value_heads, need, layer);
   m->a = weights.values("blk.{}.ssm_a", "", s.value_heads, need, layer);
   m->norm_weight = weights.values("blk.{}.ssm_norm", ".weight", s.value_dim, need, layer);

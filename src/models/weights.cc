@@ -354,6 +354,16 @@ layers::Norm Weights::norm(std::string_view name, int64_t count, ops::NormSpec::
   return norm;
 }
 
+std::vector<float> Weights::transposed(std::string_view name, std::string_view suffix, int64_t rows,
+                                       int64_t cols, int layer) {
+  const std::vector<float> stored = values(name, suffix, rows * cols, Need::kRequired, layer);
+  std::vector<float> out(stored.size());
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < cols; ++c)
+      out[static_cast<size_t>(c * rows + r)] = stored[static_cast<size_t>(r * cols + c)];
+  return out;
+}
+
 std::vector<float> Weights::values(std::string_view name, std::string_view suffix, int64_t count,
                                    Need need_it, int layer) {
   const auto* entry = find(name, layer, suffix);

@@ -85,6 +85,9 @@ class Weights {
   enum class Need : uint8_t { kRequired, kOptional };
   std::vector<float> values(std::string_view name, std::string_view suffix, int64_t count, Need need,
                             int layer = -1);
+  /// A required tensor of [rows, cols], as [cols, rows].
+  std::vector<float> transposed(std::string_view name, std::string_view suffix, int64_t rows, int64_t cols,
+                                int layer);
   /// A table left where it is, in the file's own type, for row lookups.
   TensorView table(std::string_view name, int64_t rows, int64_t cols,
                    std::shared_ptr<MappedFile>* keep_mapped);

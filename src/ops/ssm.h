@@ -20,9 +20,9 @@ struct StateSequence {
   float* state = nullptr;
 };
 
-/// Depth-wise causal convolution: y[t, c] = activation(bias[c] + sum over j of weight[c, j] x[t - kernel + 1
-/// + j, c]). weight [channels, kernel]; bias [channels] or null; activation kSilu or kNone. State [kernel -
-/// 1, channels]: the last inputs, oldest first. y may be x.
+/// Depth-wise causal convolution: y[t, c] = activation(bias[c] + sum over j of weight[j, c] x[t - kernel + 1
+/// + j, c]). weight [kernel, channels] (the transpose of the checkpoint's); bias [channels] or null;
+/// activation kSilu or kNone. State [kernel - 1, channels]: the last inputs, oldest first. y may be x.
 void causal_conv1d(const Context& context, std::span<const StateSequence> sequences, const float* x,
                    int64_t x_stride, const float* weight, const float* bias, int32_t channels, int32_t kernel,
                    Activation activation, float* y, int64_t y_stride);
@@ -52,10 +52,9 @@ void selective_scan(const Context& context, std::span<const StateSequence> seque
 struct HeadScanShape {
   int32_t heads, head_dim, state_size, groups;
 };
-/// [heads, state_size, head_dim], then for each head the decay that has not been multiplied in yet.
-inline int64_t head_scan_floats(const HeadScanShape& s) {
-  return int64_t{s.heads} * (int64_t{s.head_dim} * s.state_size + 1);
-}
+/// Of a sequence's state: [heads, state_size, head_dim], and what is held of a chunk's tokens till it is
+/// full.
+int64_t head_scan_floats(const HeadScanShape& s);
 struct HeadScanInput {
   const float *x, *dt, *b, *c;
   int64_t x_stride, dt_stride, b_stride, c_stride;
@@ -72,10 +71,9 @@ void head_scan(const Context& context, std::span<const StateSequence> sequences,
 struct DeltaRuleShape {
   int32_t key_heads, value_heads, key_dim, value_dim;
 };
-/// [value_heads, key_dim, value_dim], then for each head the decay that has not been multiplied in yet.
-inline int64_t delta_rule_floats(const DeltaRuleShape& s) {
-  return int64_t{s.value_heads} * (int64_t{s.key_dim} * s.value_dim + 1);
-}
+/// Of a sequence's state: [value_heads, key_dim, value_dim], and what is held of a chunk's tokens till it is
+/// full.
+int64_t delta_rule_floats(const DeltaRuleShape& s);
 struct DeltaRuleInput {
   const float *q, *k, *v, *log_decay, *beta;
   int64_t q_stride, k_stride, v_stride, decay_stride, beta_stride;

@@ -120,7 +120,7 @@ TEST_P(SsmTest, ConvolutionMatchesItsFormula) {
             double sum = bias[static_cast<size_t>(c)];
             for (int32_t j = 0; j < kernel; ++j)
               if (const int32_t from = t - kernel + 1 + j; from >= 0)
-                sum += double{w[static_cast<size_t>(c * kernel + j)]} *
+                sum += double{w[static_cast<size_t>(j * channels + c)]} *
                        x[i][static_cast<size_t>(from * channels + c)];
             expected.back().push_back(static_cast<float>(sum / (1 + std::exp(-sum))));
           }
@@ -178,13 +178,13 @@ TEST_P(SsmTest, SelectiveScanMatchesItsFormula) {
 TEST_P(SsmTest, HeadScanMatchesItsFormula) {
   struct {
     int32_t heads, dim, size, groups;
-  } const shapes[] = {{1, 1, 1, 1}, {4, 6, 20, 2}, {6, 64, 128, 1}, {2, 32, 16, 2}};
+  } const shapes[] = {{1, 1, 1, 1}, {4, 6, 20, 2}, {6, 64, 128, 1}, {2, 32, 16, 2}, {2, 100, 24, 1}};
   for (const auto& shape : shapes) {
-    const std::vector<int32_t> lengths{19, 1, 8};
+    const std::vector<int32_t> lengths{51, 1, 16};
     const int64_t width = int64_t{shape.heads} * shape.dim, bc = int64_t{shape.groups} * shape.size;
     const auto x = inputs(lengths, width), b = inputs(lengths, bc), c = inputs(lengths, bc);
     auto dt = inputs(lengths, shape.heads);
-    // Strong decays are multiplied into the state every few tokens.
+    // Strong decays too.
     const float spread = shape.dim == 6 || shape.size == 16 ? 6.0f : 0.2f;
     for (auto& s : dt)
       for (float& f : s) f = spread * std::fabs(f);
@@ -229,7 +229,7 @@ TEST_P(SsmTest, DeltaRuleMatchesItsFormula) {
     int32_t key_heads, value_heads, key_dim, value_dim;
   } const shapes[] = {{1, 1, 4, 3}, {2, 4, 16, 16}, {1, 2, 24, 40}, {2, 2, 128, 128}};
   for (const auto& shape : shapes) {
-    const std::vector<int32_t> lengths{21, 1, 10};
+    const std::vector<int32_t> lengths{49, 1, 16};
     const int64_t kw = int64_t{shape.key_heads} * shape.key_dim,
                   vw = int64_t{shape.value_heads} * shape.value_dim;
     const auto q = inputs(lengths, kw), k = inputs(lengths, kw), v = inputs(lengths, vw);
@@ -285,6 +285,38 @@ TEST_P(SsmTest, DeltaRuleMatchesItsFormula) {
                              vw);
           });
   }
+}
+
+/// A decay that leaves nothing, and right after it ones that leave nearly all: differences of sums over the
+/// chunk would have lost these.
+TEST_P(SsmTest, WeakDecaysAfterStrongOnesKeepTheirDigits) {
+  const HeadScanShape shape{1, 8, 16, 1};
+  const int32_t tokens = 40;
+  const auto x = random_floats(random_, tokens * 8), b = random_floats(random_, tokens * 16),
+             c = random_floats(random_, tokens * 16);
+  std::vector<float> dt(tokens, 0.001f), y(tokens * 8), state(static_cast<size_t>(head_scan_floats(shape)));
+  for (const size_t strong : {3u, 17u, 18u, 33u}) dt[strong] = 3e6f;
+  const float a = -1.0f;
+  // What the strong token leaves is its own input times dt: inputs of the weak ones are as large.
+  std::vector<float> large = x;
+  for (size_t t = 0; t < dt.size(); ++t)
+    for (size_t p = 0; p < 8; ++p) large[t * 8 + p] /= dt[t];
+  std::vector<double> h(8 * 16, 0.0);
+  std::vector<float> expected;
+  for (size_t t = 0; t < dt.size(); ++t)
+    for (size_t p = 0; p < 8; ++p) {
+      double sum = 0;
+      for (size_t n = 0; n < 16; ++n) {
+        double& value = h[p * 16 + n];
+        value = std::exp(double{dt[t]} * a) * value + double{dt[t]} * large[t * 8 + p] * b[t * 16 + n];
+        sum += value * c[t * 16 + n];
+      }
+      expected.push_back(static_cast<float>(sum));
+    }
+  const HeadScanInput input{large.data(), dt.data(), b.data(), c.data(), 8, 1, 16, 16, &a, nullptr};
+  const StateSequence sequence{0, tokens, state.data()};
+  head_scan(context_, {&sequence, 1}, shape, input, y.data(), 8);
+  EXPECT_LE(largest_difference(y, expected), 1e-5);
 }
 
 TEST_P(SsmTest, RowOperationsMatchTheirFormulas) {

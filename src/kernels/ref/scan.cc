@@ -20,44 +20,59 @@ void selective(const SelectiveScan& s) {
     }
 }
 
-void scale_state(float* state, float factor, int64_t n) {
-  if (factor == 1.0f) return;
-  for (int64_t i = 0; i < n; ++i) state[i] *= factor;
+/// Column p of state^T key.
+float recall(const ChunkScan& s, const float* key, int64_t p) {
+  float sum = 0;
+  for (int64_t n = 0; n < s.size; ++n) sum += key[n] * s.state[n * s.columns + p];
+  return sum;
 }
 
-void head(const HeadScan& s) {
-  for (int64_t t = 0; t < s.tokens; ++t) {
-    scale_state(s.state, s.rescale[t], s.state_size * s.head_dim);
-    for (int64_t p = 0; p < s.head_dim; ++p) {
-      const float x = s.x[t * s.x_stride + p];
-      float y = 0;
-      for (int64_t n = 0; n < s.state_size; ++n) {
-        float& h = s.state[n * s.head_dim + p];
-        h += s.step[t] * x * s.b[t * s.b_stride + n];
-        y += h * s.c[t * s.c_stride + n];
+void read(const ChunkScan& s) {
+  for (int64_t t = s.first; t < s.end; ++t)
+    for (int64_t p = 0; p < s.columns; ++p) {
+      float sum = s.factor[t] * recall(s, s.keys + (t - s.first) * s.key_stride, p);
+      for (int64_t i = 0; i <= t; ++i) sum += s.mix[t * kScanChunk + i] * s.values[i * s.value_stride + p];
+      s.y[(t - s.first) * s.y_stride + p] = sum;
+    }
+}
+
+void solve(const ChunkScan& s) {
+  for (int64_t t = s.first; t < s.end; ++t)
+    for (int64_t p = 0; p < s.columns; ++p) {
+      float& value = s.values[t * s.value_stride + p];
+      value -= s.factor[t] * recall(s, s.keys + (t - s.first) * s.key_stride, p);
+      for (int64_t i = 0; i < t; ++i) value -= s.mix[t * kScanChunk + i] * s.values[i * s.value_stride + p];
+    }
+}
+
+void update(const ChunkScan& s) {
+  for (int64_t n = 0; n < s.size; ++n)
+    for (int64_t p = 0; p < s.columns; ++p) {
+      float sum = *s.factor * s.state[n * s.columns + p];
+      for (int64_t i = 0; i < s.end; ++i)
+        sum += s.keys[i * s.key_stride + n] * s.values[i * s.value_stride + p];
+      s.state[n * s.columns + p] = sum;
+    }
+}
+
+void conv(const CausalConv& s) {
+  const int64_t kept = s.taps - 1;
+  for (int64_t t = 0; t < s.tokens; ++t)
+    for (int64_t c = 0; c < s.channels; ++c) {
+      const float x = s.x[t * s.x_stride + c];
+      float sum = s.bias ? s.bias[c] : 0.0f;
+      for (int64_t j = 0; j < kept; ++j) {
+        float& past = s.state[j * s.state_stride + c];
+        sum += s.weight[j * s.weight_stride + c] * past;
+        past = j + 1 < kept ? s.state[(j + 1) * s.state_stride + c] : x;
       }
-      s.y[t * s.y_stride + p] = s.factor[t] * y + s.d * x;
+      sum += s.weight[kept * s.weight_stride + c] * x;
+      s.y[t * s.y_stride + c] = s.silu ? sum / (1.0f + std::exp(-sum)) : sum;
     }
-  }
-}
-
-void delta(const DeltaScan& s) {
-  for (int64_t t = 0; t < s.tokens; ++t) {
-    const float *q = s.q + t * s.q_stride, *k = s.k + t * s.k_stride;
-    scale_state(s.state, s.rescale[t], s.key_dim * s.value_dim);
-    for (int64_t d = 0; d < s.value_dim; ++d) {
-      float recalled = 0;
-      for (int64_t i = 0; i < s.key_dim; ++i) recalled += s.state[i * s.value_dim + d] * k[i];
-      const float correction = s.inverse[t] * s.beta[t] * (s.v[t * s.v_stride + d] - s.factor[t] * recalled);
-      float y = 0;
-      for (int64_t i = 0; i < s.key_dim; ++i) y += (s.state[i * s.value_dim + d] += k[i] * correction) * q[i];
-      s.y[t * s.y_stride + d] = s.factor[t] * y;
-    }
-  }
 }
 
 }  // namespace
 
-ScanKernels scalar_scan() { return {selective, head, delta}; }
+ScanKernels scalar_scan() { return {selective, read, solve, update, conv}; }
 
 }  // namespace millrace::kernels

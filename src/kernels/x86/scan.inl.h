@@ -1,6 +1,8 @@
 // The recurrences over vectors; include after vector_*.h and math.inl.h.
 #pragma once
 
+#include <utility>
+
 #include "kernels/scan.h"
 
 namespace millrace::kernels {
@@ -82,152 +84,196 @@ void selective_scan_kernel(const SelectiveScan& s) {
   }
 }
 
-/// One token of V vectors of the head's channels. The state's rows lie `stride` apart; kRescaled: they are
-/// multiplied by `rescale` first. Arguments are copies: a store of floats could change what a pointer leads
-/// to.
-template <int V, bool kRescaled>
-inline void head_scan_token(float* state, int64_t stride, int64_t size, int64_t last_lanes, const float* b,
-                            const float* c, F rescale, const F* in, F* y) {
-  const auto lanes = [last_lanes](int v) { return v == V - 1 ? last_lanes : int64_t{kLanes}; };
-  // Even and odd rows apart: more sums in flight than one multiply-add takes cycles.
-  F odd[V];
-  for (int v = 0; v < V; ++v) y[v] = odd[v] = set(0.0f);
-  const auto advance = [&](int64_t n, float* row, F* sum) {
-    const F bn = set(b[n]), cn = set(c[n]);
-    for (int v = 0; v < V; ++v) {
-      F h = load_lanes(row + v * kLanes, lanes(v));
-      if constexpr (kRescaled) h = mul(rescale, h);
-      h = fma(bn, in[v], h);
-      store_lanes(row + v * kLanes, h, lanes(v));
-      sum[v] = fma(h, cn, sum[v]);
-    }
-  };
-  int64_t n = 0;
-  for (; n + 2 <= size; n += 2, state += 2 * stride) {
-    advance(n, state, y);
-    advance(n + 1, state + stride, odd);
+/// body(0), body(1) ... body(N - 1) with constants, so that arrays of vectors which they index are registers:
+/// GCC unrolls an outermost loop after it has decided which arrays are memory.
+template <int N, typename Body>
+inline __attribute__((always_inline)) void each(Body&& body) {
+  [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
+    (body(std::integral_constant<int, i>{}), ...);
   }
-  if (n < size) advance(n, state, y);
-  for (int v = 0; v < V; ++v) y[v] = add(y[v], odd[v]);
+  (std::make_integer_sequence<int, N>{});
 }
 
-/// Lanes are channels of the head, V vectors of them from `p` on over all tokens.
+/// V whole vectors, or one of `lanes` lanes.
 template <int V>
-inline void head_scan_columns(const HeadScan& s, int64_t p, int64_t last_lanes) {
-  const auto lanes = [last_lanes](int v) { return v == V - 1 ? last_lanes : int64_t{kLanes}; };
-  for (int64_t t = 0; t < s.tokens; ++t) {
-    const float *b = s.b + t * s.b_stride, *c = s.c + t * s.c_stride, *x = s.x + t * s.x_stride + p;
-    if (t + kAhead < s.tokens) {
-      fetch_row(b, s.b_stride, s.state_size);
-      fetch_row(c, s.c_stride, s.state_size);
-      fetch_row(x, s.x_stride, V * kLanes);
-      fetch_row(s.y + t * s.y_stride + p, s.y_stride, V * kLanes);
-    }
-    F in[V], y[V];
-    for (int v = 0; v < V; ++v) in[v] = mul(set(s.step[t]), load_lanes(x + v * kLanes, lanes(v)));
-    const float rescale = s.rescale[t];
-    if (rescale == 1.0f)
-      head_scan_token<V, false>(s.state + p, s.head_dim, s.state_size, last_lanes, b, c, set(1.0f), in, y);
-    else
-      head_scan_token<V, true>(s.state + p, s.head_dim, s.state_size, last_lanes, b, c, set(rescale), in, y);
-    const F factor = set(s.factor[t]), d = set(s.d);
-    for (int v = 0; v < V; ++v)
-      store_lanes(s.y + t * s.y_stride + p + v * kLanes,
-                  fma(factor, y[v], mul(d, load_lanes(x + v * kLanes, lanes(v)))), lanes(v));
-  }
+inline F load_column(const float* p, int v, int64_t lanes) {
+  return V == 1 ? load_lanes(p, lanes) : load(p + v * kLanes);
+}
+template <int V>
+inline void store_column(float* p, int v, F x, int64_t lanes) {
+  if (V == 1)
+    store_lanes(p, x, lanes);
+  else
+    store(p + v * kLanes, x);
 }
 
-void head_scan_kernel(const HeadScan& s) {
-  const FlushSmall flush;
-  constexpr int V = 4;  // as the registers allow
+/// R tokens from `t` on, V vectors of the strip from column `p` on. Sums stay in registers from the state's
+/// first row to the chunk's last token. kSolve: `solve`, else `read`.
+template <int R, int V, bool kSolve>
+inline void chunk_tokens(const ChunkScan& s, int64_t t, int64_t p, int64_t lanes) {
+  F sums[R][V];
+  each<R * V>([&](auto i) { sums[i / V][i % V] = set(0.0f); });
+  const float *row = s.state + p, *key = s.keys + (t - s.first) * s.key_stride;
+  const int64_t stride = s.columns, key_stride = s.key_stride, size = s.size;
+  for (int64_t n = 0; n < size; ++n, row += stride) {
+    F state[V];
+    for (int v = 0; v < V; ++v) state[v] = load_column<V>(row, v, lanes);
+    // One token is bound by where the state comes from.
+    if (R == 1)
+      for (int v = 0; v < V; ++v) __builtin_prefetch(row + 32 * stride + v * kLanes);
+    for (int r = 0; r < R; ++r) {
+      const F k = set(key[r * key_stride + n]);
+      for (int v = 0; v < V; ++v) sums[r][v] = fma(k, state[v], sums[r][v]);
+    }
+  }
+  const float* mix = s.mix + t * kScanChunk;
+  const int64_t value_stride = s.value_stride;
+  float* own = s.values + t * value_stride + p;
+  each<R * V>([&](auto i) {
+    constexpr int r = i / V, v = i % V;
+    const F factor = set(s.factor[t + r]);
+    sums[r][v] = kSolve ? fnma(factor, sums[r][v], load_column<V>(own + r * value_stride, v, lanes))
+                        : mul(factor, sums[r][v]);
+  });
+  const auto take = [](F m, F value, F sum) { return kSolve ? fnma(m, value, sum) : fma(m, value, sum); };
+  const float* value = s.values + p;
+  for (int64_t i = 0; i < t; ++i, value += value_stride) {
+    F from[V];
+    for (int v = 0; v < V; ++v) from[v] = load_column<V>(value, v, lanes);
+    for (int r = 0; r < R; ++r) {
+      const F m = set(mix[r * kScanChunk + i]);
+      for (int v = 0; v < V; ++v) sums[r][v] = take(m, from[v], sums[r][v]);
+    }
+  }
+  each<R * R * V>([&](auto i) {
+    constexpr int from = i / (R * V), r = i / V % R, v = i % V;
+    if constexpr (r > from || (!kSolve && r == from)) {
+      const F x = kSolve ? sums[from][v] : load_column<V>(own + from * value_stride, v, lanes);
+      sums[r][v] = take(set(mix[r * kScanChunk + t + from]), x, sums[r][v]);
+    }
+  });
+  float* out = kSolve ? own : s.y + (t - s.first) * s.y_stride + p;
+  const int64_t out_stride = kSolve ? value_stride : s.y_stride;
+  each<R * V>([&](auto i) { store_column<V>(out + i / V * out_stride, i % V, sums[i / V][i % V], lanes); });
+}
+
+template <int V, bool kSolve>
+inline void chunk_columns(const ChunkScan& s, int64_t p, int64_t lanes) {
+  constexpr int R = 4;
+  int64_t t = s.first;
+  for (; t + R <= s.end; t += R) chunk_tokens<R, V, kSolve>(s, t, p, lanes);
+  for (; t < s.end; ++t) chunk_tokens<1, V, kSolve>(s, t, p, lanes);
+}
+
+/// Vectors of a strip that are done together, as the registers allow.
+constexpr int kStripVectors = kLanes == 16 ? 4 : 2;
+
+template <bool kSolve>
+inline void chunk_strip(const ChunkScan& s) {
   int64_t p = 0;
-  for (; p + V * kLanes <= s.head_dim; p += V * kLanes) head_scan_columns<V>(s, p, kLanes);
-  for (; p < s.head_dim; p += kLanes) head_scan_columns<1>(s, p, lanes_left(s.head_dim, p));
+  for (; p + kStripVectors * kLanes <= s.columns; p += kStripVectors * kLanes)
+    chunk_columns<kStripVectors, kSolve>(s, p, kLanes);
+  for (; p < s.columns; p += kLanes) chunk_columns<1, kSolve>(s, p, lanes_left(s.columns, p));
 }
 
-/// Lanes are the state's second index. One pass over the state gives both S^T k and S^T q, a second adds the
-/// correction; what the correction adds to the output is (k . q) times it.
-template <int V>
-inline void delta_scan_vectors(const DeltaScan& s, int64_t d, int64_t last_lanes, float* state,
-                               int64_t stride) {
-  const auto lanes = [last_lanes](int v) { return v == V - 1 ? last_lanes : int64_t{kLanes}; };
-  const int64_t keys = s.key_dim;
-  for (int64_t t = 0; t < s.tokens; ++t) {
-    const float *q = s.q + t * s.q_stride, *k = s.k + t * s.k_stride;
-    if (t + kAhead < s.tokens) {
-      fetch_row(q, s.q_stride, keys);
-      fetch_row(k, s.k_stride, keys);
-      fetch_row(s.v + t * s.v_stride + d, s.v_stride, V * kLanes);
-      fetch_row(s.y + t * s.y_stride + d, s.y_stride, V * kLanes);
-    }
-    // Even and odd keys apart: more sums in flight than one multiply-add takes cycles.
-    F recalled[2][V], asked[2][V], correction[V];
-    for (int v = 0; v < V; ++v) recalled[0][v] = recalled[1][v] = asked[0][v] = asked[1][v] = set(0.0f);
-    const auto read = [&](int64_t i, F* recall, F* ask) {
-      const F ki = set(k[i]), qi = set(q[i]);
-      for (int v = 0; v < V; ++v) {
-        const F row = load_lanes(state + i * stride + v * kLanes, lanes(v));
-        recall[v] = fma(row, ki, recall[v]);
-        ask[v] = fma(row, qi, ask[v]);
-      }
-    };
-    int64_t pair = 0;
-    for (; pair + 2 <= keys; pair += 2) {
-      read(pair, recalled[0], asked[0]);
-      read(pair + 1, recalled[1], asked[1]);
-    }
-    if (pair < keys) read(pair, recalled[0], asked[0]);
-    // What was read has not been multiplied by `rescale` yet.
-    const float rescale = s.rescale[t];
-    const F factor = set(rescale == 1.0f ? s.factor[t] : rescale), beta = set(s.beta[t]),
-            key_query = set(s.key_query[t]);
-    for (int v = 0; v < V; ++v) {
-      const F value = load_lanes(s.v + t * s.v_stride + d + v * kLanes, lanes(v));
-      correction[v] = mul(beta, fnma(factor, add(recalled[0][v], recalled[1][v]), value));
-      store_lanes(s.y + t * s.y_stride + d + v * kLanes,
-                  fma(correction[v], key_query, mul(factor, add(asked[0][v], asked[1][v]))), lanes(v));
-      correction[v] = mul(correction[v], set(s.inverse[t]));
-    }
-    const auto update = [&](const auto& scaled) {
-      float* row = state;
-      for (int64_t i = 0; i < keys; ++i, row += stride) {
-        const F ki = set(k[i]);
-        for (int v = 0; v < V; ++v)
-          store_lanes(row + v * kLanes,
-                      fma(ki, correction[v], scaled(load_lanes(row + v * kLanes, lanes(v)))), lanes(v));
-      }
-    };
-    if (rescale == 1.0f)
-      update([](F x) { return x; });
-    else
-      update([r = set(rescale)](F x) { return mul(r, x); });
-  }
-}
-
-void delta_scan_kernel(const DeltaScan& s) {
+void chunk_read_kernel(const ChunkScan& s) {
   const FlushSmall flush;
-  // 32 columns of a state lie a row apart, which maps them to a quarter of the cache's sets: over many tokens
-  // they are kept side by side.
-  constexpr int V = 32 / kLanes;
-  constexpr int64_t kWidth = V * kLanes, kRoom = 128;
-  alignas(64) float kept[kRoom * kWidth];
-  const bool keeps = s.tokens >= 4 && s.key_dim <= kRoom;
-  int64_t d = 0;
-  for (; d + kWidth <= s.value_dim; d += kWidth) {
-    if (!keeps) {
-      delta_scan_vectors<V>(s, d, kLanes, s.state + d, s.value_dim);
-      continue;
+  chunk_strip<false>(s);
+}
+void chunk_solve_kernel(const ChunkScan& s) {
+  const FlushSmall flush;
+  chunk_strip<true>(s);
+}
+
+/// R rows of the state from `n` on.
+template <int R, int V>
+inline void chunk_update_rows(const ChunkScan& s, int64_t n, int64_t p, int64_t lanes) {
+  const F factor = set(*s.factor);
+  const int64_t stride = s.columns, value_stride = s.value_stride, key_stride = s.key_stride;
+  float* rows = s.state + n * stride + p;
+  F sums[R][V];
+  each<R * V>(
+      [&](auto i) { sums[i / V][i % V] = mul(factor, load_column<V>(rows + i / V * stride, i % V, lanes)); });
+  const float *key = s.keys + n, *value = s.values + p;
+  for (int64_t i = s.end; i > 0; --i, key += key_stride, value += value_stride) {
+    F from[V];
+    for (int v = 0; v < V; ++v) from[v] = load_column<V>(value, v, lanes);
+    for (int r = 0; r < R; ++r) {
+      const F k = set(key[r]);
+      for (int v = 0; v < V; ++v) sums[r][v] = fma(k, from[v], sums[r][v]);
     }
-    for (int64_t i = 0; i < s.key_dim; ++i)
-      for (int v = 0; v < V; ++v)
-        store(kept + i * kWidth + v * kLanes, load(s.state + i * s.value_dim + d + v * kLanes));
-    delta_scan_vectors<V>(s, d, kLanes, kept, kWidth);
-    for (int64_t i = 0; i < s.key_dim; ++i)
-      for (int v = 0; v < V; ++v)
-        store(s.state + i * s.value_dim + d + v * kLanes, load(kept + i * kWidth + v * kLanes));
   }
-  for (; d < s.value_dim; d += kLanes)
-    delta_scan_vectors<1>(s, d, lanes_left(s.value_dim, d), s.state + d, s.value_dim);
+  each<R * V>([&](auto i) { store_column<V>(rows + i / V * stride, i % V, sums[i / V][i % V], lanes); });
+}
+
+template <int V>
+inline void chunk_update_columns(const ChunkScan& s, int64_t p, int64_t lanes) {
+  constexpr int R = 4;
+  int64_t n = 0;
+  for (; n + R <= s.size; n += R) chunk_update_rows<R, V>(s, n, p, lanes);
+  for (; n < s.size; ++n) chunk_update_rows<1, V>(s, n, p, lanes);
+}
+
+void chunk_update_kernel(const ChunkScan& s) {
+  const FlushSmall flush;
+  int64_t p = 0;
+  for (; p + kStripVectors * kLanes <= s.columns; p += kStripVectors * kLanes)
+    chunk_update_columns<kStripVectors>(s, p, kLanes);
+  for (; p < s.columns; p += kLanes) chunk_update_columns<1>(s, p, lanes_left(s.columns, p));
+}
+
+/// N tokens with kTaps taps, a vector of channels at a time. All inputs are read before a result is written:
+/// y may be x.
+template <int kTaps, int N>
+inline void conv_tokens(const CausalConv& s, int64_t t) {
+  const float* x = s.x + t * s.x_stride;
+  float* y = s.y + t * s.y_stride;
+  for (int64_t c = 0; c < s.channels; c += kLanes) {
+    const int64_t lanes = lanes_left(s.channels, c);
+    F in[kTaps - 1 + N], weight[kTaps];
+    for (int j = 0; j < kTaps - 1; ++j) in[j] = load_lanes(s.state + j * s.state_stride + c, lanes);
+    for (int i = 0; i < N; ++i) {
+      in[kTaps - 1 + i] = load_lanes(x + i * s.x_stride + c, lanes);
+      if (N > 1) {
+        __builtin_prefetch(x + (N + i) * s.x_stride + c);
+        __builtin_prefetch(y + (N + i) * s.y_stride + c, 1);
+      }
+    }
+    for (int j = 0; j < kTaps; ++j) weight[j] = load_lanes(s.weight + j * s.weight_stride + c, lanes);
+    const F bias = s.bias ? load_lanes(s.bias + c, lanes) : set(0.0f);
+    for (int i = 0; i < N; ++i) {
+      F sum = bias;
+      for (int j = 0; j < kTaps; ++j) sum = fma(weight[j], in[i + j], sum);
+      store_lanes(y + i * s.y_stride + c, s.silu ? mul(sum, sigmoid(sum)) : sum, lanes);
+    }
+    for (int j = 0; j < kTaps - 1; ++j) store_lanes(s.state + j * s.state_stride + c, in[N + j], lanes);
+  }
+}
+
+/// Any number of taps: the inputs move up in the state token by token.
+inline void conv_token(const CausalConv& s, int64_t t) {
+  const int64_t kept = s.taps - 1;
+  for (int64_t c = 0; c < s.channels; c += kLanes) {
+    const int64_t lanes = lanes_left(s.channels, c);
+    F sum = s.bias ? load_lanes(s.bias + c, lanes) : set(0.0f);
+    const F x = load_lanes(s.x + t * s.x_stride + c, lanes);
+    float* past = s.state + c;
+    for (int64_t j = 0; j < kept; ++j, past += s.state_stride) {
+      sum = fma(load_lanes(s.weight + j * s.weight_stride + c, lanes), load_lanes(past, lanes), sum);
+      store_lanes(past, j + 1 < kept ? load_lanes(past + s.state_stride, lanes) : x, lanes);
+    }
+    sum = fma(load_lanes(s.weight + kept * s.weight_stride + c, lanes), x, sum);
+    store_lanes(s.y + t * s.y_stride + c, s.silu ? mul(sum, sigmoid(sum)) : sum, lanes);
+  }
+}
+
+void conv_kernel(const CausalConv& s) {
+  int64_t t = 0;
+  if (s.taps == 4) {
+    for (; t + 4 <= s.tokens; t += 4) conv_tokens<4, 4>(s, t);
+    for (; t < s.tokens; ++t) conv_tokens<4, 1>(s, t);
+  }
+  for (; t < s.tokens; ++t) conv_token(s, t);
 }
 
 }  // namespace
