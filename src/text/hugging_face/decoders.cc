@@ -42,7 +42,7 @@ class ByteLevelDecoder final : public TokenDecoder {
       rewrite(token);
       all += token;
     }
-    tokens.assign(1, std::move(all));
+    tokens.assign(1, all);
   }
   void apply_inside(std::string& token, bool& fused) const override {
     if (!fused) rewrite(token);
@@ -163,7 +163,7 @@ class Fuse final : public TokenDecoder {
   void apply(std::vector<std::string>& tokens) const override {
     std::string all;
     for (const std::string& token : tokens) all += token;
-    tokens.assign(1, std::move(all));
+    tokens.assign(1, all);
   }
   void apply_inside(std::string&, bool& fused) const override { fused = true; }
   bool strips_leading_space(bool& fused) const override {

@@ -215,7 +215,7 @@ std::optional<int64_t> truncate(double d) {
 
 Value filter_int(Runtime& rt, const Value& value, Arguments& arguments) {
   Bound bound("int", arguments, {"default", "base"});
-  const Value fallback = bound.has(0) ? bound[0] : Value::integer(0);
+  Value fallback = bound.has(0) ? bound[0] : Value::integer(0);
   if (value.is_undefined()) undefined_error(value);
   if (value.is_integral()) return Value::integer(value.as_int());
   if (value.is(Kind::kFloat)) {
@@ -235,7 +235,7 @@ Value filter_int(Runtime& rt, const Value& value, Arguments& arguments) {
 
 Value filter_float(Runtime& rt, const Value& value, Arguments& arguments) {
   Bound bound("float", arguments, {"default"});
-  const Value fallback = bound.has(0) ? bound[0] : Value::real(0.0);
+  Value fallback = bound.has(0) ? bound[0] : Value::real(0.0);
   if (value.is_undefined()) undefined_error(value);
   if (value.is_number()) return Value::real(value.as_double());
   if (!value.is_string()) return fallback;

@@ -71,7 +71,7 @@ std::string sign_text(bool negative, char sign) {
   return sign == '+' ? "+" : sign == ' ' ? " " : "";
 }
 
-std::string finish_number(Runtime& runtime, const std::string& sign, std::string body, Spec spec) {
+std::string finish_number(Runtime& runtime, const std::string& sign, const std::string& body, Spec spec) {
   if (spec.zero && spec.align == '\0') {
     spec.fill = "0";
     spec.align = '=';
@@ -93,7 +93,7 @@ std::string finish_number(Runtime& runtime, const std::string& sign, std::string
   return pad(runtime, sign + body, spec, '>', sign.size());
 }
 
-std::string format_float(Runtime& runtime, double value, Spec spec) {
+std::string format_float(Runtime& runtime, double value, const Spec& spec) {
   const bool percent = spec.type == '%';
   const bool negative = std::signbit(value) && !std::isnan(value);
   double magnitude = std::abs(value) * (percent ? 100.0 : 1.0);

@@ -257,7 +257,7 @@ Interpreter::Flow Interpreter::run_for(const Stmt& statement) {
   return Flow::kNext;
 }
 
-void Interpreter::run_loop(const Stmt& statement, const Value& iterable, std::shared_ptr<Scope> outer,
+void Interpreter::run_loop(const Stmt& statement, const Value& iterable, const std::shared_ptr<Scope>& outer,
                            int64_t depth) {
   const Depth guard(depth_);
   auto loop = std::make_shared<LoopObject>(*this, iterable);

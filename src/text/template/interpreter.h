@@ -57,7 +57,8 @@ class Interpreter : public Runtime {
   Flow run_if(const Stmt& statement);
   Flow run_for(const Stmt& statement);
   Flow run_with(const Stmt& statement);
-  void run_loop(const Stmt& statement, const Value& iterable, std::shared_ptr<Scope> outer, int64_t depth);
+  void run_loop(const Stmt& statement, const Value& iterable, const std::shared_ptr<Scope>& outer,
+                int64_t depth);
   void run_generation(const Stmt& statement, Flow& flow);
   void run_set(const Stmt& statement);
   Flow run_set_block(const Stmt& statement);

@@ -471,7 +471,7 @@ Value cycler_method(const Value& self, const std::string& name, const Arguments&
     cycler.position = 0;
     return Value::none();
   }
-  const Value value = cycler.items[cycler.position];
+  Value value = cycler.items[cycler.position];
   cycler.position = (cycler.position + 1) % cycler.items.size();
   return value;
 }

@@ -96,7 +96,7 @@ Value Runtime::tuple(Values items) {
 }
 
 Value Runtime::group(Value grouper, Value items) {
-  const Value value = tuple({std::move(grouper), std::move(items)});
+  Value value = tuple({std::move(grouper), std::move(items)});
   value.as<SequenceObject>().group = true;
   return value;
 }
@@ -109,11 +109,11 @@ Value Runtime::generator(Values items) {
   return Value::object(Kind::kGenerator, std::move(object));
 }
 
-Value Runtime::dict(std::vector<std::pair<Value, Value>> entries) {
+Value Runtime::dict(const std::vector<std::pair<Value, Value>>& entries) {
   charge(1 + entries.size());
   auto object = make<DictObject>(entries.size() * (2 * sizeof(Value) + 48));
   object->entries.reserve(entries.size());
-  for (auto& [key, value] : entries) object->set(key, std::move(value));
+  for (const auto& [key, value] : entries) object->set(key, value);
   if (object->depth > kMaxValueDepth) limit_error("values nested deeper than {} levels", kMaxValueDepth);
   return Value::object(Kind::kDict, std::move(object));
 }

@@ -81,7 +81,7 @@ class Runtime {
   Value tuple(Values items);
   Value group(Value grouper, Value items);
   Value generator(Values items);
-  Value dict(std::vector<std::pair<Value, Value>> entries);
+  Value dict(const std::vector<std::pair<Value, Value>>& entries);
   Value method(const Value& self, std::string_view name);
   Value undefined(std::string message);
   /// Counts an object made elsewhere.
