@@ -48,6 +48,17 @@ struct ChunkScan {
   int64_t y_stride;
 };
 
+/// Products of a chunk's rows: out[t][s] = rows[t] . keys[s] for first <= t < end and s <= t; what else of
+/// these rows of out is written is of no meaning.
+struct ChunkPairs {
+  int64_t first, end, size;
+  const float* rows;  ///< [size] of each token, from `first`
+  int64_t row_stride;
+  const float* keys;  ///< [size] of each token, from 0
+  int64_t key_stride;
+  float* out;  ///< [kScanChunk][kScanChunk]
+};
+
 /// Depth-wise causal convolution over the tokens of one sequence:
 ///   y[t][c] = bias[c] + sum over j of weight[j][c] x[t - taps + 1 + j][c], then silu where asked for
 struct CausalConv {
@@ -72,6 +83,7 @@ struct ScanKernels {
   void (*solve)(const ChunkScan& scan);
   /// state = factor state + sum over s < end of keys[s] values[s]^T
   void (*update)(const ChunkScan& scan);
+  void (*pairs)(const ChunkPairs& pairs);
   void (*conv)(const CausalConv& conv);
 };
 

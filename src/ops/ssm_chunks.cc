@@ -1,8 +1,8 @@
 // Recurrences whose decay holds for a whole head, by chunks of kScanChunk tokens. A chunk begins where a
-// sequence's length is a multiple of kScanChunk. The state stands for the tokens before it; what the recurrence
-// needs of the chunk's own tokens is held beside the state until the chunk is full. So a token's result is the
-// same sum in the same order whether its chunk came at once, in pieces or token by token, and a token alone
-// reads the state but does not write it.
+// sequence's length is a multiple of kScanChunk. The state stands for the tokens before it; what the
+// recurrence needs of the chunk's own tokens is held beside the state until the chunk is full. So a token's
+// result is the same sum in the same order whether its chunk came at once, in pieces or token by token, and a
+// token alone reads the state but does not write it.
 #include <algorithm>
 #include <cmath>
 
@@ -59,12 +59,19 @@ struct Chunk {
   bool full() const { return end == kChunk; }
 };
 
-/// The chunks of a step. Keys are [rows, groups, size], `stride` apart.
+/// Keys (or queries) of a step's rows by group.
+struct KeyRows {
+  const float* data;
+  int64_t row_stride, group_stride;
+  const float* at(int64_t row, int64_t group) const { return data + row * row_stride + group * group_stride; }
+};
+
+/// The chunks of a step.
 class ChunkPlan {
  public:
   ChunkPlan(const Context& context, const ChunkShape& shape, std::span<const StateSequence> sequences,
-            const float* keys, int64_t key_stride)
-      : shape_(shape), sequences_(sequences), keys_(keys), key_stride_(key_stride) {
+            const KeyRows& keys)
+      : shape_(shape), sequences_(sequences), keys_(keys) {
     int64_t most = 0;
     for (const StateSequence& s : sequences) most += s.length / kChunk + 2;
     chunks_ = context.arena.allocate<Chunk>(most);
@@ -88,10 +95,10 @@ class ChunkPlan {
   ChunkState state_of(const Chunk& c) const {
     return {shape_, sequences_[static_cast<size_t>(c.sequence)].state};
   }
-  int64_t key_stride_of(const Chunk& c) const { return c.held() ? shape_.size : key_stride_; }
+  int64_t key_stride_of(const Chunk& c) const { return c.held() ? shape_.size : keys_.row_stride; }
   /// Of the chunk's token 0.
   const float* keys_of(const Chunk& c, int64_t group) const {
-    return c.held() ? state_of(c).keys(group) : keys_ + c.row * key_stride_ + group * shape_.size;
+    return c.held() ? state_of(c).keys(group) : keys_.at(c.row, group);
   }
 
   /// body(chunk's number, group), after the keys of its new tokens are where keys_of() says.
@@ -124,15 +131,13 @@ class ChunkPlan {
 
  private:
   void copy_keys(const Chunk& c, int64_t group, int64_t from) const {
-    const float* key = keys_ + c.row * key_stride_ + group * shape_.size;
-    for (int64_t t = from; t < c.end; ++t, key += key_stride_)
-      std::copy_n(key, shape_.size, state_of(c).keys(group) + t * shape_.size);
+    for (int64_t t = from; t < c.end; ++t)
+      std::copy_n(keys_.at(c.row + t - from, group), shape_.size, state_of(c).keys(group) + t * shape_.size);
   }
 
   const ChunkShape& shape_;
   std::span<const StateSequence> sequences_;
-  const float* keys_;
-  int64_t key_stride_;
+  KeyRows keys_;
   Chunk* chunks_;
   int64_t* first_;
   int64_t count_ = 0;
@@ -141,16 +146,14 @@ class ChunkPlan {
 /// products[t][s] = rows[t - first] . keys[s] for first <= t < end, s <= t; 0 for later s.
 void multiply_pairs(const kernels::Table& kernels, const Chunk& c, int64_t size, const float* rows,
                     int64_t row_stride, const float* keys, int64_t key_stride, float* products) {
-  for (int64_t t = c.first; t < c.end; ++t, rows += row_stride) {
-    float* out = products + t * kChunk;
-    for (int64_t s = 0; s <= t; ++s) out[s] = kernels.dot(rows, keys + s * key_stride, size);
-    std::fill(out + t + 1, out + kChunk, 0.0f);
-  }
+  kernels.scan.pairs({c.first, c.end, size, rows, row_stride, keys, key_stride, products});
+  for (int64_t t = c.first; t < c.end; ++t) std::fill_n(products + t * kChunk + t + 1, kChunk - 1 - t, 0.0f);
 }
 
 /// Of tokens [first, end): what is left at t of what was there after s (`between`, for s <= t) and before the
-/// chunk (`since`). Each is the exponential of the sum of the logarithms between the two, never a quotient and
-/// never a difference of long sums, so that what follows a strong decay is as exact as what follows a weak one.
+/// chunk (`since`). Each is the exponential of the sum of the logarithms between the two, never a quotient
+/// and never a difference of long sums, so that what follows a strong decay is as exact as what follows a
+/// weak one.
 struct Decays {
   float between[kPairs], since[kChunk];
 
@@ -218,8 +221,8 @@ void over_heads(const Context& context, const ChunkShape& shape, std::span<const
   });
 }
 
-/// Asks for what the next chunk reads and writes: rows of neighbouring tokens lie a layer's width apart, on pages
-/// of their own, where the processor does not fetch ahead by itself.
+/// Asks for what the next chunk reads and writes: rows of neighbouring tokens lie a layer's width apart, on
+/// pages of their own, where the processor does not fetch ahead by itself.
 void fetch_next(const ChunkPlan& plan, int64_t chunk, const float* x, int64_t x_stride, const float* y,
                 int64_t y_stride, int64_t columns) {
   if (chunk + 1 >= plan.count()) return;
@@ -253,12 +256,13 @@ void head_scan(const Context& context, std::span<const StateSequence> sequences,
       4.0 * values * shape.state_size);
   const Arena::Mark mark = context.arena.mark();
   const kernels::Table& kernels = context.kernels;
-  const ChunkPlan plan(context, chunks, sequences, input.b, input.b_stride);
+  const KeyRows queries{input.c, input.c_stride, chunks.size};
+  const ChunkPlan plan(context, chunks, sequences, {input.b, input.b_stride, chunks.size});
   auto* products = context.arena.allocate<float>(plan.count() * chunks.groups * kPairs);
   plan.over_groups(context, [&](int64_t i, int64_t group) {
     const Chunk& c = plan[i];
-    multiply_pairs(kernels, c, chunks.size, input.c + c.row * input.c_stride + group * chunks.size,
-                   input.c_stride, plan.keys_of(c, group), plan.key_stride_of(c),
+    multiply_pairs(kernels, c, chunks.size, queries.at(c.row, group), queries.row_stride,
+                   plan.keys_of(c, group), plan.key_stride_of(c),
                    products + (i * chunks.groups + group) * kPairs);
   });
   over_heads(context, chunks, sequences, plan, [&](int64_t i, const ChunkState& at, int64_t head) {
@@ -280,16 +284,15 @@ void head_scan(const Context& context, std::span<const StateSequence> sequences,
     const float* pairs = products + (i * chunks.groups + group) * kPairs;
     for (int64_t t = c.first; t < c.end; ++t) {
       const int64_t at_t = t * kChunk;
-      for (int64_t s = 0; s < kChunk; ++s)
-        mix[at_t + s] = pairs[at_t + s] * decays.between[at_t + s] * dt[s];
+      for (int64_t s = 0; s < kChunk; ++s) mix[at_t + s] = pairs[at_t + s] * decays.between[at_t + s] * dt[s];
       if (input.d) mix[at_t + t] += input.d[head];
     }
     float weights[kChunk];
     if (c.full())
       for (int64_t s = 0; s < kChunk; ++s) weights[s] = decays.between[(kChunk - 1) * kChunk + s] * dt[s];
     over_strips(chunks, at, head, c, [&](kernels::ChunkScan& scan, int64_t p) {
-      scan.keys = input.c + c.row * input.c_stride + group * chunks.size;
-      scan.key_stride = input.c_stride;
+      scan.keys = queries.at(c.row, group);
+      scan.key_stride = queries.row_stride;
       scan.factor = decays.since;
       scan.mix = mix;
       scan.y = y + c.row * y_stride + head * chunks.columns + p;
@@ -306,28 +309,29 @@ void head_scan(const Context& context, std::span<const StateSequence> sequences,
 
 namespace {
 
-/// Unit queries and keys of all rows, side by side by key head.
+/// Unit queries and keys. A head's rows are next to each other: at their own stride, a power of two as a
+/// rule, those of a chunk would fall on each other in the first-level cache.
 struct UnitKeys {
-  float *q, *k;
-  int64_t stride;
+  KeyRows q, k;
 };
 
 UnitKeys unit_keys(const Context& context, const ChunkShape& shape, const DeltaRuleInput& input,
                    int64_t rows) {
-  const int64_t width = shape.groups * shape.size;
-  const UnitKeys unit{context.arena.allocate<float>(rows * width),
-                      context.arena.allocate<float>(rows * width), width};
+  auto* q = context.arena.allocate<float>(rows * shape.groups * shape.size);
+  auto* k = context.arena.allocate<float>(rows * shape.groups * shape.size);
+  const UnitKeys unit{{q, shape.size, rows * shape.size}, {k, shape.size, rows * shape.size}};
   const kernels::Table& kernels = context.kernels;
   const auto normalise = [&](const float* from, float* to, float scale) {
     if (input.l2_epsilon > 0) scale /= std::sqrt(kernels.dot(from, from, shape.size) + input.l2_epsilon);
     kernels.scale(to, from, scale, shape.size);
   };
-  context.pool.parallel_for(rows, std::max<int64_t>(1, 4096 / width), [&](int64_t begin, int64_t end, int) {
+  const int64_t grain = std::max<int64_t>(1, 4096 / (shape.groups * shape.size));
+  context.pool.parallel_for(rows, grain, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r)
       for (int64_t h = 0; h < shape.groups; ++h) {
-        const int64_t at = h * shape.size;
-        normalise(input.q + r * input.q_stride + at, unit.q + r * width + at, input.scale);
-        normalise(input.k + r * input.k_stride + at, unit.k + r * width + at, 1.0f);
+        const int64_t from = h * shape.size, to = (h * rows + r) * shape.size;
+        normalise(input.q + r * input.q_stride + from, q + to, input.scale);
+        normalise(input.k + r * input.k_stride + from, k + to, 1.0f);
       }
   });
   return unit;
@@ -348,21 +352,20 @@ void gated_delta_rule(const Context& context, std::span<const StateSequence> seq
   const Arena::Mark mark = context.arena.mark();
   const kernels::Table& kernels = context.kernels;
   const UnitKeys unit = unit_keys(context, chunks, input, rows);
-  const ChunkPlan plan(context, chunks, sequences, unit.k, unit.stride);
+  const ChunkPlan plan(context, chunks, sequences, unit.k);
   // Of keys with keys, then of queries with keys.
   auto* products = context.arena.allocate<float>(plan.count() * chunks.groups * 2 * kPairs);
   plan.over_groups(context, [&](int64_t i, int64_t group) {
     const Chunk& c = plan[i];
-    const int64_t at = c.row * unit.stride + group * chunks.size;
     float* out = products + (i * chunks.groups + group) * 2 * kPairs;
     const float* keys = plan.keys_of(c, group);
     const int64_t stride = plan.key_stride_of(c);
-    multiply_pairs(kernels, c, chunks.size, unit.k + at, unit.stride, keys, stride, out);
-    multiply_pairs(kernels, c, chunks.size, unit.q + at, unit.stride, keys, stride, out + kPairs);
+    multiply_pairs(kernels, c, chunks.size, unit.k.at(c.row, group), chunks.size, keys, stride, out);
+    multiply_pairs(kernels, c, chunks.size, unit.q.at(c.row, group), chunks.size, keys, stride, out + kPairs);
   });
   over_heads(context, chunks, sequences, plan, [&](int64_t i, const ChunkState& at, int64_t head) {
     const Chunk& c = plan[i];
-    const int64_t group = chunks.group_of(head), key_at = c.row * unit.stride + group * chunks.size;
+    const int64_t group = chunks.group_of(head);
     float *held = at.values(head), *logarithms = at.steps(head), beta[kChunk] = {};
     fetch_next(plan, i, input.v + head * chunks.columns, input.v_stride, y + head * chunks.columns, y_stride,
                chunks.columns);
@@ -385,12 +388,12 @@ void gated_delta_rule(const Context& context, std::span<const StateSequence> seq
       }
     }
     over_strips(chunks, at, head, c, [&](kernels::ChunkScan& scan, int64_t p) {
-      scan.keys = unit.k + key_at;
-      scan.key_stride = unit.stride;
+      scan.keys = unit.k.at(c.row, group);
+      scan.key_stride = chunks.size;
       scan.factor = recalled;
       scan.mix = inner;
       kernels.scan.solve(scan);
-      scan.keys = unit.q + key_at;
+      scan.keys = unit.q.at(c.row, group);
       scan.factor = decays.since;
       scan.mix = mix;
       scan.y = y + c.row * y_stride + head * chunks.columns + p;

@@ -1,4 +1,5 @@
-// Every ISA's recurrences by chunks and convolutions against the plain ones, and each against itself in pieces.
+// Every ISA's recurrences by chunks and convolutions against the plain ones, and each against itself in
+// pieces.
 #include "kernels/scan.h"
 
 #include <cmath>
@@ -100,6 +101,27 @@ TEST_P(ScanTest, ChunksMatchThePlainKernels) {
     b.values = a.values;
     both(&ScanKernels::update, true);
     expect_close(a.state, b.state, "update " + what);
+  }
+}
+
+TEST_P(ScanTest, PairsMatchThePlainKernel) {
+  for (int round = 0; round < 40; ++round) {
+    const int64_t size = 1 + static_cast<int64_t>(random_.below(round % 2 ? 140 : 9)), stride = size + 3;
+    const int64_t first = static_cast<int64_t>(random_.below(kScanChunk)),
+                  end = first + 1 + static_cast<int64_t>(random_.below(kScanChunk - first));
+    const auto rows = floats((end - first) * stride), keys = floats(end * stride);  // nothing behind the last
+    std::vector<float> a(kScanChunk * kScanChunk), b = a, alone = a;
+    fast_.pairs({first, end, size, rows.data(), stride, keys.data(), stride, a.data()});
+    plain_.pairs({first, end, size, rows.data(), stride, keys.data(), stride, b.data()});
+    for (int64_t t = first; t < end; ++t)
+      fast_.pairs(
+          {t, t + 1, size, rows.data() + (t - first) * stride, stride, keys.data(), stride, alone.data()});
+    for (int64_t t = first; t < end; ++t)
+      for (int64_t s = 0; s <= t; ++s) {
+        const auto at = static_cast<size_t>(t * kScanChunk + s);
+        EXPECT_NEAR(a[at], b[at], 1e-4 * (1 + std::fabs(b[at]))) << t << " with " << s << ", size " << size;
+        EXPECT_EQ(a[at], alone[at]) << t << " with " << s << " alone, size " << size;
+      }
   }
 }
 

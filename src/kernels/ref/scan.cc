@@ -55,6 +55,16 @@ void update(const ChunkScan& s) {
     }
 }
 
+void pairs(const ChunkPairs& s) {
+  for (int64_t t = s.first; t < s.end; ++t)
+    for (int64_t i = 0; i <= t; ++i) {
+      float sum = 0;
+      for (int64_t n = 0; n < s.size; ++n)
+        sum += s.rows[(t - s.first) * s.row_stride + n] * s.keys[i * s.key_stride + n];
+      s.out[t * kScanChunk + i] = sum;
+    }
+}
+
 void conv(const CausalConv& s) {
   const int64_t kept = s.taps - 1;
   for (int64_t t = 0; t < s.tokens; ++t)
@@ -73,6 +83,6 @@ void conv(const CausalConv& s) {
 
 }  // namespace
 
-ScanKernels scalar_scan() { return {selective, read, solve, update, conv}; }
+ScanKernels scalar_scan() { return {selective, read, solve, update, pairs, conv}; }
 
 }  // namespace millrace::kernels

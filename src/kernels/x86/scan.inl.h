@@ -222,6 +222,43 @@ void chunk_update_kernel(const ChunkScan& s) {
   for (; p < s.columns; p += kLanes) chunk_update_columns<1>(s, p, lanes_left(s.columns, p));
 }
 
+/// R rows from `t` on times K keys from `i` on.
+template <int R, int K>
+inline void chunk_pairs_block(const ChunkPairs& s, int64_t t, int64_t i) {
+  F sums[R][K];
+  each<R * K>([&](auto j) { sums[j / K][j % K] = set(0.0f); });
+  const float *rows = s.rows + (t - s.first) * s.row_stride, *keys = s.keys + i * s.key_stride;
+  const int64_t row_stride = s.row_stride, key_stride = s.key_stride;
+  const auto add_lanes = [&](int64_t n, const auto& load_at) {
+    F key[K];
+    for (int k = 0; k < K; ++k) key[k] = load_at(keys + k * key_stride + n);
+    for (int r = 0; r < R; ++r) {
+      const F row = load_at(rows + r * row_stride + n);
+      for (int k = 0; k < K; ++k) sums[r][k] = fma(row, key[k], sums[r][k]);
+    }
+  };
+  int64_t n = 0;
+  for (; n + kLanes <= s.size; n += kLanes) add_lanes(n, [](const float* p) { return load(p); });
+  if (n < s.size) add_lanes(n, [left = s.size - n](const float* p) { return load_some(p, left, set(0.0f)); });
+  each<R * K>([&](auto j) { s.out[(t + j / K) * kScanChunk + i + j % K] = total(sums[j / K][j % K]); });
+}
+
+template <int R>
+inline void chunk_pairs_rows(const ChunkPairs& s, int64_t t) {
+  constexpr int K = kLanes == 16 ? 4 : 2;
+  int64_t i = 0;
+  for (; i + K <= t + R; i += K) chunk_pairs_block<R, K>(s, t, i);
+  for (; i < t + R; ++i) chunk_pairs_block<R, 1>(s, t, i);
+}
+
+void chunk_pairs_kernel(const ChunkPairs& s) {
+  const FlushSmall flush;
+  constexpr int R = 4;
+  int64_t t = s.first;
+  for (; t + R <= s.end; t += R) chunk_pairs_rows<R>(s, t);
+  for (; t < s.end; ++t) chunk_pairs_rows<1>(s, t);
+}
+
 /// N tokens with kTaps taps, a vector of channels at a time. All inputs are read before a result is written:
 /// y may be x.
 template <int kTaps, int N>

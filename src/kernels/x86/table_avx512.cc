@@ -13,7 +13,8 @@ namespace millrace::kernels {
 
 void fill_avx512(Table& t) {
   fill_elementwise(t);
-  t.scan = {selective_scan_kernel, chunk_read_kernel, chunk_solve_kernel, chunk_update_kernel, conv_kernel};
+  t.scan = {selective_scan_kernel, chunk_read_kernel,  chunk_solve_kernel,
+            chunk_update_kernel,   chunk_pairs_kernel, conv_kernel};
   fill_attention(t.attention);
   t.attention_bf16 = t.attention;
 }
