@@ -33,7 +33,7 @@ double prompt_seconds(BenchSequences& sequences, int32_t tokens, int32_t chunk,
   sequences.rewind();
   double seconds = 0;
   for (int32_t done = 0; done < tokens; done += chunk)
-    seconds += sequences.step(std::min(chunk, tokens - done), profiler);
+    seconds += sequences.step(std::min(chunk, tokens - done), profiler, std::max(0, tokens - done - chunk));
   return seconds;
 }
 

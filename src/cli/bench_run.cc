@@ -66,7 +66,7 @@ BenchSequences::BenchSequences(models::Model& model, ThreadPool& pool, IsaLevel 
   logits_.resize(static_cast<size_t>(sequences) * static_cast<size_t>(model.info().vocab_size));
 }
 
-double BenchSequences::step(int32_t tokens, ops::Profiler* profiler) {
+double BenchSequences::step(int32_t tokens, ops::Profiler* profiler, int32_t following) {
   check(length_ + tokens <= capacity_, "a benchmark of {} tokens has room for {}", length_ + tokens,
         capacity_);
   const auto rows = static_cast<size_t>(tokens) * static_cast<size_t>(sequences_);
@@ -82,7 +82,8 @@ double BenchSequences::step(int32_t tokens, ops::Profiler* profiler) {
           static_cast<int32_t>((random_ >> 33) % static_cast<uint64_t>(model_.info().vocab_size));
       positions[static_cast<size_t>(s * tokens + i)] = length_ + i;
     }
-    batch_sequences.push_back({s * tokens, tokens, length_ + tokens, tables[index]});
+    batch_sequences.push_back(
+        {s * tokens, tokens, length_ + tokens, tables[index], length_ + tokens + following});
     wanted.push_back((s + 1) * tokens - 1);
   }
   const layers::Batch batch{ids, positions, batch_sequences, wanted};

@@ -40,8 +40,8 @@ class BenchSequences {
                  int32_t sequences, int32_t depth, int32_t new_tokens);
 
   /// One forward pass: `tokens` more for every sequence, logits for each one's last, and the largest of them.
-  /// Seconds.
-  double step(int32_t tokens, ops::Profiler* profiler = nullptr);
+  /// `following` more of the same prompt come in later steps. Seconds.
+  double step(int32_t tokens, ops::Profiler* profiler = nullptr, int32_t following = 0);
   /// Back to `depth` tokens.
   void rewind() { length_ = depth_; }
 
