@@ -75,16 +75,15 @@ struct Case {
 Case head_case(const ops::HeadScanShape& s, int64_t rows) {
   const int64_t inner = int64_t{s.heads} * s.head_dim, bc = int64_t{s.groups} * s.state_size,
                 width = inner + 2 * bc;
-  const Floats x(rows * width, -1, 1), dt(rows * s.heads, 0.001f, 0.1f),
-       a(s.heads, -16, -1), d(s.heads, 0, 1);
+  const Floats x(rows * width, -1, 1), dt(rows * s.heads, 0.001f, 0.1f), a(s.heads, -16, -1),
+      d(s.heads, 0, 1);
   const Floats y(rows * inner);
   const double operations = 4.0 * static_cast<double>(inner * s.state_size);
   return {ops::head_scan_floats(s), operations,
-          [=](
-              const ops::Context& context, std::span<const ops::StateSequence> step) {
-            const ops::HeadScanInput input{x.data(), dt.data(), x.data() + inner, x.data() + inner + bc,
-                                           width,    s.heads,   width,            width,
-                                           a.data(), d.data()};
+          [=](const ops::Context& context, std::span<const ops::StateSequence> step) {
+            const ops::HeadScanInput input{
+                x.data(), dt.data(), x.data() + inner, x.data() + inner + bc, width, s.heads, width,
+                width,    a.data(),  d.data()};
             ops::head_scan(context, step, s, input, y.data(), inner);
           }};
 }
@@ -92,16 +91,14 @@ Case head_case(const ops::HeadScanShape& s, int64_t rows) {
 Case delta_case(const ops::DeltaRuleShape& s, int64_t rows) {
   const int64_t keys = int64_t{s.key_heads} * s.key_dim, values = int64_t{s.value_heads} * s.value_dim,
                 width = 2 * keys + values;
-  const Floats x(rows * width, -1, 1), decay(rows * s.value_heads, -1, 0),
-       beta(rows * s.value_heads, 0, 1);
+  const Floats x(rows * width, -1, 1), decay(rows * s.value_heads, -1, 0), beta(rows * s.value_heads, 0, 1);
   const Floats y(rows * values);
   const double operations = 6.0 * static_cast<double>(values * s.key_dim);
   return {ops::delta_rule_floats(s), operations,
-          [=](
-              const ops::Context& context, std::span<const ops::StateSequence> step) {
-            ops::DeltaRuleInput input{x.data(), x.data() + keys, x.data() + 2 * keys, decay.data(),
-                                      beta.data(), width, width, width,
-                                      s.value_heads, s.value_heads};
+          [=](const ops::Context& context, std::span<const ops::StateSequence> step) {
+            ops::DeltaRuleInput input{
+                x.data(), x.data() + keys, x.data() + 2 * keys, decay.data(), beta.data(), width,
+                width,    width,           s.value_heads,       s.value_heads};
             input.scale = 0.088f;
             input.l2_epsilon = 1e-6f;
             ops::gated_delta_rule(context, step, s, input, y.data(), values);
@@ -109,12 +106,10 @@ Case delta_case(const ops::DeltaRuleShape& s, int64_t rows) {
 }
 
 Case conv_case(int32_t channels, int64_t rows) {
-  const Floats x(rows * channels, -1, 1), weight(int64_t{channels} * 4, -1, 1),
-       bias(channels, -1, 1);
+  const Floats x(rows * channels, -1, 1), weight(int64_t{channels} * 4, -1, 1), bias(channels, -1, 1);
   const Floats y(rows * channels);
   return {ops::conv_state_floats(channels, 4), 8.0 * channels,
-          [=](
-              const ops::Context& context, std::span<const ops::StateSequence> step) {
+          [=](const ops::Context& context, std::span<const ops::StateSequence> step) {
             ops::causal_conv1d(context, step, x.data(), channels, weight.data(), bias.data(), channels, 4,
                                ops::Activation::kSilu, y.data(), channels);
           }};
@@ -145,8 +140,7 @@ int run(int argc, char** argv) {
       const int64_t each = round_up(timed.state_floats, 16);  // whole cache lines, as in the cache
       const Floats states(each * sequences);
       std::vector<ops::StateSequence> batch;
-      for (int32_t i = 0; i < sequences; ++i)
-        batch.push_back({i * tokens, tokens, states.data() + each * i});
+      for (int32_t i = 0; i < sequences; ++i) batch.push_back({i * tokens, tokens, states.data() + each * i});
       std::vector<double> seconds;
       const double end = now() + 1.0;
       while (now() < end || seconds.size() < 5) {

@@ -79,7 +79,10 @@ class ChunkPlan {
     for (size_t i = 0; i < sequences.size(); ++i) {
       const StateSequence& s = sequences[i];
       first_[i] = count_;
-      auto held = static_cast<int32_t>(s.length ? ChunkState(shape, s.state).count() : 0.0f);
+      if (s.length == 0) continue;
+      const float count = ChunkState(shape, s.state).count();
+      check(count >= 0 && count < kChunk, "a state that holds {} tokens of a chunk", count);
+      auto held = static_cast<int32_t>(count);
       for (int32_t done = 0; done < s.length; held = 0) {
         const int32_t end = std::min(static_cast<int32_t>(kChunk), held + s.length - done);
         chunks_[count_++] = {static_cast<int32_t>(i), held, end, int64_t{s.row_begin} + done};
