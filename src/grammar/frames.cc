@@ -11,6 +11,17 @@
 
 namespace millrace::grammar {
 
+namespace {
+
+bool insert_hash(std::vector<uint64_t>& words, size_t from, uint64_t hash) {
+  const auto it = std::lower_bound(words.begin() + static_cast<ptrdiff_t>(from), words.end(), hash);
+  if (it != words.end() && *it == hash) return false;
+  words.insert(it, hash);
+  return true;
+}
+
+}  // namespace
+
 // Record of an object: count, class of the key just read, a word that is 0, witnesses claimed, then the words
 // of the set of tracked keys, then hashes of remembered keys.
 class ObjectFrame {
@@ -293,21 +304,32 @@ void Machine::enter_key_rest(const Item& item, const ProgramRule& rule, const Co
   emit(o.free_string[state], intern_node(callers), string);
 }
 
-// Record of an array: index, contains counters, words of constants used, then (compared by text) the offset
-// where the current item starts and the sorted hashes of the items before.
+// Record of an array: index, contains counters, words of constants used, with `repeats` whether two items
+// were equal, then (compared by text) the offset where the current item starts and the sorted hashes of the
+// items before.
 class ArrayFrame {
  public:
   ArrayFrame(const ArrayRule& a, std::span<const uint64_t> record)
       : a_(a), words_(record.begin(), record.end()) {}
   static std::vector<uint64_t> initial(const ArrayRule& a) {
-    return std::vector<uint64_t>(
-        1 + a.contains.size() + (a.num_unique_bits + 63) / 64 + (a.unique_by_text ? 1 : 0), 0);
+    return std::vector<uint64_t>(1 + a.contains.size() + (a.num_unique_bits + 63) / 64 + (a.repeats ? 1 : 0) +
+                                     (a.unique_by_text ? 1 : 0),
+                                 0);
   }
   std::vector<uint64_t>& words() { return words_; }
   uint64_t index() const { return words_[0]; }
   uint64_t& contains(size_t j) { return words_[1 + j]; }
   uint64_t& unique_word(uint32_t bit) { return words_[1 + a_.contains.size() + (bit >> 6)]; }
-  size_t start_slot() const { return 1 + a_.contains.size() + (a_.num_unique_bits + 63) / 64; }
+  uint64_t& repeated() { return words_[1 + a_.contains.size() + (a_.num_unique_bits + 63) / 64]; }
+  size_t start_slot() const {
+    return 1 + a_.contains.size() + (a_.num_unique_bits + 63) / 64 + (a_.repeats ? 1 : 0);
+  }
+  /// Takes in an item that has ended; false when the array cannot hold it.
+  bool compare(uint64_t hash) {
+    if (!a_.repeats) return insert_hash(words_, start_slot() + 1, hash);
+    if (repeated() == 0 && !insert_hash(words_, start_slot() + 1, hash)) repeated() = 1;
+    return repeated() != 0 || index() < a_.max_items;
+  }
 
   const std::vector<ArrayChoice>& choices() const {
     return index() < a_.prefix.size() ? a_.prefix[index()] : a_.rest;
@@ -418,7 +440,7 @@ void Machine::step_array(const Item& item, const ProgramRule& rule, uint8_t byte
                            : a.unique_by_text ? kCheckNext
                                               : kNext),
              item.node, item.reg);
-      if (byte == ']' && f.may_close()) {
+      if (byte == ']' && f.may_close() && (at == kReturned || !a.repeats || f.repeated() != 0)) {
         if (at == kReturned) {
           emit(rule.start + kCheckClose, item.node, item.reg);
         } else {
@@ -493,13 +515,6 @@ uint64_t Machine::initial_register(uint32_t rule) {
 
 namespace {
 
-bool insert_hash(std::vector<uint64_t>& words, size_t from, uint64_t hash) {
-  const auto it = std::lower_bound(words.begin() + static_cast<ptrdiff_t>(from), words.end(), hash);
-  if (it != words.end() && *it == hash) return false;
-  words.insert(it, hash);
-  return true;
-}
-
 // The key whose closing quote is the last byte: back to the nearest quote that no backslash escapes.
 std::string_view last_string(std::string_view text) {
   for (size_t i = text.size() - 1; i-- > 0;) {
@@ -551,9 +566,9 @@ StateId Machine::resolve_once(StateId s, std::string_view text) {
     }
     const auto start = static_cast<size_t>(f.words()[slot]);
     const size_t end = text.size() - (at == array_at::kCheckEnd ? 0 : 1);
-    if (!insert_hash(f.words(), slot + 1, json_value_hash(text.substr(start, end - start)))) continue;
+    if (!f.compare(json_value_hash(text.substr(start, end - start)))) continue;
     if (at == array_at::kCheckClose) {
-      finish(item.node, out);
+      if (!a.repeats || f.repeated() != 0) finish(item.node, out);
       continue;
     }
     if (at == array_at::kCheckEnd) {

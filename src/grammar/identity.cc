@@ -163,7 +163,8 @@ class Identities {
     h.add(uint64_t{a.min_items} << 32 | a.max_items);
     h.add(a.contains.size());
     for (const ArrayContains& x : a.contains) h.add(uint64_t{x.min} << 32 | x.max);
-    h.add(uint64_t{a.unique} | uint64_t{a.unique_by_text} << 1 | uint64_t{a.num_unique_bits} << 2);
+    h.add(uint64_t{a.unique} | uint64_t{a.unique_by_text} << 1 | uint64_t{a.num_unique_bits} << 2 |
+          uint64_t{a.repeats} << 40);
   }
 
   RuleIdentity combined(uint32_t r, const std::vector<RuleIdentity>& names) const {

@@ -95,6 +95,7 @@ struct ArrayRule {
   bool unique = false;           ///< no two items equal (as JSON values)
   uint32_t num_unique_bits = 0;  ///< constants that are remembered as bits
   bool unique_by_text = false;   ///< other items are remembered by value
+  bool repeats = false;          ///< with unique_by_text: some two items are equal
 };
 
 enum class RuleKind : uint8_t { kExpr, kString, kObject, kArray };

@@ -450,6 +450,7 @@ class Emitter {
             "an array has more than 4 'contains' that hold at once (limit on alternatives)");
     places = std::min<size_t>(places, a.max_items);
     a.unique = shape.unique;
+    a.repeats = a.unique_by_text = shape.repeats;
     for (size_t i = 0; i < places; ++i) a.prefix.push_back(choices(shape, contains, i, a));
     a.rest = choices(shape, contains, places, a);
     if (a.unique && !a.unique_by_text && a.prefix.empty() && a.max_items > a.num_unique_bits)
@@ -521,6 +522,34 @@ class Emitter {
         }
         continue;
       }
+      if (s.type == JsonType::kNumber && !s.values &&
+          sets_.algebra()
+              .combined(s.set.sure, sets_.numbers().integers().sure, SetOperation::kMinus)
+              ->never()) {
+        // After "1" has been used "1." would lead nowhere.
+        const auto plain =
+            sets_.algebra().combined(s.set.sure, sets_.numbers().plain_integers(), SetOperation::kAnd);
+        const auto few = enumerate(*plain, kFewValues);
+        if (!few) {
+          // Nothing can follow a zero either, so it is a constant of its own.
+          Decimal zero;
+          Shape t = s;
+          t.set.sure = plain;
+          if (plain->accepts_utf8("0")) {
+            const FuzzySet zeros = sets_.numbers().value(Decimal{});
+            add("#0", sets_.number_shape(sets_.algebra().both(s.set, zeros)));
+            t.set.sure = sets_.algebra().combined(plain, zeros.sure, SetOperation::kMinus);
+          }
+          others.push_back(std::move(t));
+          continue;
+        }
+        for (const auto& w : *few) {
+          const Decimal d = decimal_of_text(encode_utf8(w));
+          if (w == U"-0" && plain->accepts_utf8("0")) continue;
+          add("#" + d.text(), sets_.number_shape(sets_.algebra().both(s.set, sets_.numbers().value(d))));
+        }
+        continue;
+      }
       if (s.type == JsonType::kString && s.min == 0 && s.max == ~uint64_t{0}) {
         const auto few = enumerate(*s.set.sure, kFewValues);
         if (few) {
@@ -528,6 +557,10 @@ class Emitter {
             add("\"" + encode_utf8(w), sets_.string_shape(FuzzySet::crisp(from_words({w}, budget_))));
           continue;
         }
+      }
+      if (s.constant) {
+        add(*s.constant, s);
+        continue;
       }
       if (s.type == JsonType::kArray && s.array && s.array->max == 0) {
         add("[]", s);

@@ -419,7 +419,7 @@ Item Machine::named(Item item, std::string& key) {
 size_t Machine::record_words_without_text(const ProgramRule& rule) const {
   if (rule.kind == ProgramRuleKind::kObject) return 4 + program_->objects[rule.index].words;
   const ArrayRule& a = program_->arrays[rule.index];
-  return 1 + a.contains.size() + (a.num_unique_bits + 63) / 64;
+  return 1 + a.contains.size() + (a.num_unique_bits + 63) / 64 + (a.repeats ? 1 : 0);
 }
 
 StateId Machine::cut(const Item& item, std::string& key) {

@@ -7,6 +7,9 @@
 
 namespace millrace::grammar {
 
+// One digit, up to sixteen after the point, and an exponent of at least 16: an integer.
+#define HUGE_NUMBER(exponent) "[1-9](\\.[0-9]{1,16})?[eE]\\+?" exponent
+
 std::string Decimal::text() const {
   std::string s = negative && !is_zero() ? "-" : "";
   s += digits;
@@ -19,6 +22,10 @@ Decimal decimal_of(const nlohmann::json& number) {
   if (number.is_number_float())
     require(std::isfinite(number.get<double>()), ErrorCode::kUnsupported,
             "a number of the schema is beyond a double");
+  return decimal_of_text(text);
+}
+
+Decimal decimal_of_text(std::string_view text) {
   Decimal d;
   size_t i = 0;
   if (text[0] == '-') d.negative = true, ++i;
@@ -27,7 +34,7 @@ Decimal decimal_of(const nlohmann::json& number) {
   if (i < text.size() && text[i] == '.')
     for (++i; i < text.size() && std::isdigit(static_cast<unsigned char>(text[i])); ++i) fraction += text[i];
   if (i < text.size() && (text[i] == 'e' || text[i] == 'E')) {
-    int exponent = std::atoi(text.c_str() + i + 1);
+    int exponent = std::atoi(std::string(text.substr(i + 1)).c_str());
     require(std::abs(exponent) <= 340, ErrorCode::kUnsupported,
             "a number of the schema has more than 400 digits");
     for (; exponent > 0; --exponent) {
@@ -47,22 +54,57 @@ Decimal decimal_of(const nlohmann::json& number) {
   return d;
 }
 
+namespace {
+
+// "|2\\.5[eE]-0?7" for a number that programs write with an exponent.
+std::string with_exponent(const Decimal& d) {
+  std::string text = fmt::format("{}", std::strtod(d.text().c_str(), nullptr));
+  if (text.find('e') == std::string::npos && d.digits.size() >= 16 && d.fraction.empty())
+    text = fmt::format("{}{}.{}e+{}", d.negative ? "-" : "", d.digits[0], d.digits.substr(1),
+                       d.digits.size() - 1);
+  const size_t e = text.find('e');
+  if (e == std::string::npos || text.size() < e + 3) return "";
+  std::string mantissa = text.substr(0, e);
+  if (const size_t point = mantissa.find('.'); point != std::string::npos) {
+    while (mantissa.back() == '0') mantissa.pop_back();
+    mantissa.back() == '.' ? mantissa.pop_back() : void(mantissa.insert(point, "\\"));
+  }
+  std::string exponent = text.substr(e + 2);
+  exponent.erase(0, std::min(exponent.find_first_not_of('0'), exponent.size() - 1));
+  return fmt::format("|{}[eE]{}0?{}", mantissa, text[e + 1] == '-' ? "-" : "\\+?", exponent);
+}
+
+}  // namespace
+
 NumberSets::Base::Base() {
-  // Small and fixed; two exponent digits keep every number within a double.
   Budget budget;
   const auto set = [&](const char* pattern) {
     return std::make_shared<const Dfa>(whole_text(pattern, budget));
   };
-  plain_unsigned = set("(0|[1-9][0-9]*)(\\.[0-9]+)?");
-  exponents = set("-?(0|[1-9][0-9]*)(\\.[0-9]+)?[eE][-+]?[0-9]{1,2}");
-  nonnegative_exponents = set("(0|[1-9][0-9]*)(\\.[0-9]+)?[eE][-+]?[0-9]{1,2}");
+  // Two digits of exponent keep every number within a double, three do after one digit.
+#define PLAIN "(0|[1-9][0-9]*)(\\.[0-9]+)?"
+  // Zero has no exponent: whatever followed, it would stay zero, and where values must differ that is a dead
+  // end.
+#define NONZERO "([1-9][0-9]*(\\.[0-9]+)?|0\\.0*[1-9][0-9]*)"
+#define SCIENTIFIC "[1-9](\\.[0-9]+)?[eE](\\+?([12][0-9]{2}|30[0-7])|-([12][0-9]{2}|3[01][0-9]|32[0-4]))"
+  plain_unsigned = set(PLAIN);
+  nonnegative_exponents = set(NONZERO "[eE][-+]?[0-9]{1,2}|" SCIENTIFIC);
+  exponents = set("-?(" NONZERO "[eE][-+]?[0-9]{1,2}|" SCIENTIFIC ")");
   plain_integers = set("-?(0|[1-9][0-9]*)");
   // Decimals that every double tells apart: at most 15 digits.
   safe_decimals = set("-?(0|[1-9][0-9]{0,6})(\\.[0-9]{1,8})?");
-  any = FuzzySet::crisp(whole_text("-?(0|[1-9][0-9]*)(\\.[0-9]+)?([eE][-+]?[0-9]{1,2})?", budget));
-  Dfa sure = whole_text("-?((0|[1-9][0-9]*)|(0|[1-9][0-9]{0,14})\\.0{1,15})", budget);
+  // As programs write doubles of at least 1e15 and of at most 0.1.
+#define HUGE_NUMBERS \
+  "([1-9](\\.[0-9]{1,15})?[eE]\\+?15|" HUGE_NUMBER("(1[6-9]|[2-9][0-9]|[12][0-9]{2}|30[0-7])") ")"
+  huge = set(HUGE_NUMBERS);
+  tiny = set("[1-9](\\.[0-9]{1,17})?[eE]-(0?[2-9]|[1-9][0-9]|[12][0-9]{2}|30[0-7])");
+  any = FuzzySet::crisp(whole_text("-?(" PLAIN "|" NONZERO "[eE][-+]?[0-9]{1,2}|" SCIENTIFIC ")", budget));
+  const Dfa short_forms = *set("-?((0|[1-9][0-9]*)|(0|[1-9][0-9]{0,14})\\.0{1,15})");
+  Dfa sure = combine(short_forms, *set("-?" HUGE_NUMBERS), SetOperation::kOr, budget);
   // Anything but a fraction that is surely none may be an integer: exponents, and long fractions that round.
   Dfa surely_not = combine(*safe_decimals, *set("-?[0-9]+(\\.0+)?"), SetOperation::kMinus, budget);
+  surely_not = combine(surely_not, *set("-?[1-9](\\.[0-9]{1,17})?[eE]-(0?[2-9]|[1-9][0-9])"),
+                       SetOperation::kOr, budget);
   integers = FuzzySet::between(std::move(sure), combine(*any.sure, surely_not, SetOperation::kMinus, budget));
 }
 
@@ -98,9 +140,10 @@ FuzzySet NumberSets::value(const Decimal& d) {
   pattern += digits;
   if (!d.fraction.empty()) {
     pattern += "\\." + d.fraction + "0{0,15}";
-  } else if (d.digits.size() <= 15) {
+  } else if (d.digits.size() <= 15 || std::strtod(d.digits.c_str(), nullptr) <= 9007199254740992.0) {
     pattern += "(\\.0{1,15})?";
   }
+  pattern += with_exponent(d);
   Dfa sure = whole_text(pattern, budget_);
   // Not this value: plain integers compare exactly, short decimals safely.
   Dfa others = combine(combine(*base_.safe_decimals, *base_.plain_integers, SetOperation::kOr, budget_), sure,
@@ -222,110 +265,60 @@ FuzzySet NumberSets::compare(const Decimal& bound, bool strict, bool below) {
     sure =
         combine(sure, combine(*base_.exponents, *base_.nonnegative_exponents, SetOperation::kMinus, budget_),
                 SetOperation::kOr, budget_);
+  add_scientific(bound, below, sure);
+  if (const std::string same = strict ? "" : with_exponent(bound); !same.empty())
+    sure = combine(sure, whole_text(same.substr(1), budget_), SetOperation::kOr, budget_);
   return FuzzySet::crisp(std::move(sure));
 }
 
-FuzzySet NumberSets::at_most(const Decimal& bound, bool strict) {
-  FuzzySet in = compare(bound, strict, true);
-  // Surely outside is what surely lies beyond.
-  const FuzzySet beyond = compare(bound, !strict, false);
-  in.maybe =
-      std::make_shared<const Dfa>(combine(*base_.any.sure, *beyond.sure, SetOperation::kMinus, budget_));
-  return in;
-}
-
-FuzzySet NumberSets::at_least(const Decimal& bound, bool strict) {
-  FuzzySet in = compare(bound, strict, false);
-  const FuzzySet beyond = compare(bound, !strict, true);
-  in.maybe =
-      std::make_shared<const Dfa>(combine(*base_.any.sure, *beyond.sure, SetOperation::kMinus, budget_));
-  return in;
-}
-
-namespace {
-
-// At most 15 digits, and a fraction of zeros.
-Dfa short_integers() {
-  constexpr uint32_t kDigits = 15, kPoint = kDigits + 2, kZeros = kPoint + 1;
-  Dfa d;
-  d.edges.push_back({'-', '-', 1});
-  d.edges.push_back({'0', '9', 2});
-  d.close_state(false);
-  d.edges.push_back({'0', '9', 2});
-  d.close_state(false);
-  for (uint32_t n = 1; n <= kDigits; ++n) {
-    d.edges.push_back({'.', '.', kPoint});
-    if (n < kDigits) d.edges.push_back({'0', '9', n + 2});
-    d.close_state(true);
-  }
-  d.edges.push_back({'0', '0', kZeros});
-  d.close_state(false);
-  d.edges.push_back({'0', '0', kZeros});
-  d.close_state(true);
-  return d;
-}
-
-}  // namespace
-
-FuzzySet NumberSets::multiples(const Decimal& divisor) {
-  require(divisor.is_integer() && !divisor.negative && !divisor.is_zero(), ErrorCode::kUnsupported,
-          "multipleOf {} cannot be enforced: only positive integers can", divisor.text());
-  // divisor = core * 10^tens. A state is the remainder of the digits before the last run of zeros, and that
-  // run.
-  std::string digits = divisor.digits;
-  uint32_t tens = 0;
-  while (digits.size() > 1 && digits.back() == '0') digits.pop_back(), ++tens;
-  require(digits.size() <= 4 && std::stoul(digits) <= 2000, ErrorCode::kUnsupported,
-          "multipleOf {} cannot be enforced: its part without tens is above 2000", divisor.text());
-  const auto core = static_cast<uint32_t>(std::stoul(digits));
-  const uint32_t runs = tens + 1;
-  // 0: start, 1: after '-', 2: "0", 3: ".", 4: ".0+", then remainder * runs + zeros.
-  Dfa d;
-  const uint32_t base = 5;
-  const auto id = [&](uint32_t remainder, uint32_t zeros) { return base + remainder * runs + zeros; };
-  d.edges.push_back({'-', '-', 1});
-  const auto leading = [&] {
-    d.edges.push_back({'0', '0', 2});
-    for (uint32_t c = 1; c <= 9; ++c) d.edges.push_back({'0' + c, '0' + c, id(c % core, 0)});
+// Huge and tiny numbers that are surely on one side of the bound.
+void NumberSets::add_scientific(const Decimal& bound, bool below, Dfa& sure) {
+  const auto add = [&](const Dfa& unsigned_set, bool negative) {
+    sure = combine(sure, negative ? signed_set(nullptr, &unsigned_set) : unsigned_set, SetOperation::kOr,
+                   budget_);
   };
-  leading();
-  d.close_state(false);
-  leading();
-  d.close_state(false);
-  d.edges.push_back({'.', '.', 3});
-  d.close_state(true);
-  d.edges.push_back({'0', '0', 4});
-  d.close_state(false);
-  d.edges.push_back({'0', '0', 4});
-  d.close_state(true);
-  for (uint32_t r = 0; r < core; ++r)
-    for (uint32_t z = 0; z < runs; ++z) {
-      const bool whole = z == tens && r == 0;
-      if (whole) d.edges.push_back({'.', '.', 3});
-      uint64_t scaled = r;
-      for (uint32_t i = 0; i < z; ++i) scaled = scaled * 10 % core;
-      for (uint32_t c = 0; c <= 9; ++c) {
-        uint32_t target;
-        if (c == 0) {
-          target = z < tens ? id(r, z + 1) : id(r * 10 % core, z);
-        } else {
-          target = id(static_cast<uint32_t>((scaled * 10 + c) % core), 0);
-        }
-        d.edges.push_back({'0' + c, '0' + c, target});
+  const auto huge = [&](size_t low, size_t high, bool negative) {
+    if (low <= 15 && high == 307) return add(*base_.huge, negative);
+    low = std::max<size_t>(low, 16);
+    if (low > high) return;
+    std::string exponents;
+    for (size_t x = low; x <= high; ++x) exponents += (x > low ? "|" : "(") + std::to_string(x);
+    add(whole_text(std::string("[1-9](\\.[0-9]{1,16})?[eE]\\+?") + exponents + ")", budget_), negative);
+  };
+  // With n digits before the point, 10^n is above the bound's magnitude and 10^(n - 1) is not.
+  const size_t n = bound.digits.size();
+  const bool zero = bound.is_zero();
+  for (const bool negative : {false, true}) {
+    const bool wanted_beyond = below == negative;  // a larger magnitude leads away from the bound
+    if (zero || negative != bound.negative) {
+      if (wanted_beyond) {
+        huge(0, 307, negative);
+        add(*base_.tiny, negative);
       }
-      d.close_state(whole);
-      budget_.tick();
+      continue;
     }
-  Dfa all = minimize(trim(d), budget_);
-  // Readers that hold numbers as doubles lose the last digits of longer integers.
-  const Dfa exact = combine(*base_.integers.sure, short_integers(), SetOperation::kAnd, budget_);
-  Dfa sure = combine(all, exact, SetOperation::kAnd, budget_);
-  // Surely no multiple: other plain integers, and what surely is no integer.
-  Dfa no_integer = combine(*base_.any.sure, *base_.integers.maybe, SetOperation::kMinus, budget_);
-  Dfa not_multiple =
-      combine(combine(exact, all, SetOperation::kMinus, budget_), no_integer, SetOperation::kOr, budget_);
-  return FuzzySet::between(std::move(sure),
-                           combine(*base_.any.sure, not_multiple, SetOperation::kMinus, budget_));
+    const bool tiny_within =
+        n > 1 || bound.digits[0] > '0' || (!bound.fraction.empty() && bound.fraction[0] >= '2');
+    if (wanted_beyond) {
+      huge(n, 307, negative);
+    } else {
+      if (n >= 18) huge(16, n - 2, negative);
+      if (tiny_within) add(*base_.tiny, negative);
+    }
+  }
+}
+
+FuzzySet NumberSets::bounded(const Decimal& bound, bool strict, bool below) {
+  const std::string name = fmt::format("{}{}{}", below ? '<' : '>', strict ? '!' : '=', bound.text());
+  if (const auto it = bounds_.find(name); it != bounds_.end()) return it->second;
+  FuzzySet in = compare(bound, strict, below);
+  // Surely outside is what surely lies beyond.
+  const FuzzySet beyond = compare(bound, !strict, !below);
+  in.maybe =
+      std::make_shared<const Dfa>(combine(*base_.any.sure, *beyond.sure, SetOperation::kMinus, budget_));
+  budget_.add_memory((in.sure->edges.size() + in.maybe->edges.size()) * sizeof(Dfa::Edge) + 200);
+  bounds_.emplace(name, in);
+  return in;
 }
 
 }  // namespace millrace::grammar

@@ -3,6 +3,7 @@
 // under bounds, fractions too long for a double) are never generated.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -24,6 +25,8 @@ struct Decimal {
 
 /// Errors: kUnsupported when it has more than 400 digits.
 Decimal decimal_of(const nlohmann::json& number);
+/// Of a JSON number's text.
+Decimal decimal_of_text(std::string_view text);
 
 /// Automata that many schemas share, made once.
 class NumberSets {
@@ -31,12 +34,13 @@ class NumberSets {
   explicit NumberSets(SetAlgebra& algebra, Budget& budget);
   const FuzzySet& any() const { return base_.any; }
   const FuzzySet& integers() const { return base_.integers; }
+  const std::shared_ptr<const Dfa>& plain_integers() const { return base_.plain_integers; }
   FuzzySet value(const Decimal& d);
   /// value <= bound (or < when `strict`), >= / > for at_least.
-  FuzzySet at_most(const Decimal& bound, bool strict);
-  FuzzySet at_least(const Decimal& bound, bool strict);
-  /// Integers divisible by `divisor`, a positive integer. kUnsupported when its part without tens is above
-  /// 2000.
+  FuzzySet at_most(const Decimal& bound, bool strict) { return bounded(bound, strict, true); }
+  FuzzySet at_least(const Decimal& bound, bool strict) { return bounded(bound, strict, false); }
+  /// Integers divisible by `divisor`, a positive integer, or decimals divisible by a positive fraction.
+  /// kUnsupported when an integer's part without tens is above 10,000, or a fraction has more than 18 places.
   FuzzySet multiples(const Decimal& divisor);
   const std::shared_ptr<const Dfa>& universe() const { return base_.any.sure; }
 
@@ -46,10 +50,14 @@ class NumberSets {
     Base();
     FuzzySet any, integers;
     std::shared_ptr<const Dfa> plain_unsigned, exponents, safe_decimals, plain_integers,
-        nonnegative_exponents;
+        nonnegative_exponents, huge, tiny;
   };
   static const Base& base();
 
+  FuzzySet bounded(const Decimal& bound, bool strict, bool below);
+  void add_scientific(const Decimal& bound, bool below, Dfa& sure);
+  Dfa integer_multiples(uint32_t core, uint32_t tens);
+  FuzzySet fraction_multiples(const Decimal& divisor);
   FuzzySet compare(const Decimal& bound, bool strict, bool below);
   Dfa magnitude_at_most(const Decimal& bound, bool strict);
   Dfa signed_set(const Dfa* positive, const Dfa* negative);
@@ -57,6 +65,7 @@ class NumberSets {
   SetAlgebra& algebra_;
   Budget& budget_;
   const Base& base_;
+  std::map<std::string, FuzzySet> bounds_;
 };
 
 }  // namespace millrace::grammar

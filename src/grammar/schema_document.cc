@@ -227,8 +227,12 @@ void SchemaDocument::scan() {
     for (const char* anchor : {"$anchor", "$dynamicAnchor"})
       if (j.contains(anchor) && j[anchor].is_string()) {
         anchors_[p.base + "#" + j[anchor].get<std::string>()] = p;
-        if (std::string_view(anchor) == "$dynamicAnchor") dynamic_[j[anchor].get<std::string>()].push_back(p);
+        if (std::string_view(anchor) == "$dynamicAnchor")
+          dynamic_[p.base].push_back({j[anchor].get<std::string>(), p});
       }
+    // Works like a dynamic anchor without a name.
+    if (draft_ == Draft::k2019 && j.contains("$recursiveAnchor") && j["$recursiveAnchor"] == true)
+      dynamic_[p.base].push_back({"", p});
     bases_[&j] = p.base;
     const auto push = [&](const Json& child, const std::string& token) {
       if (child.is_object() || child.is_boolean())
@@ -245,14 +249,33 @@ void SchemaDocument::scan() {
   }
 }
 
+// The scope of a schema reached from `scope` in the resource `base`: the outermost resource counts.
+uint32_t SchemaDocument::enter(uint32_t scope, const std::string& base) {
+  const auto anchors = dynamic_.find(base);
+  if (anchors == dynamic_.end()) return scope;
+  Scope inner = scopes_[scope];
+  for (const auto& [name, place] : anchors->second) inner.try_emplace(name, &place);
+  if (inner.size() == scopes_[scope].size()) return scope;
+  for (uint32_t i = 0; i < scopes_.size(); ++i)
+    if (scopes_[i] == inner) return i;
+  require(scopes_.size() < 1000, ErrorCode::kLimitExceeded,
+          "dynamic anchors combine into more than 1000 scopes (limit on alternatives)");
+  scopes_.push_back(std::move(inner));
+  numbers_.emplace_back();
+  budget_.add_memory(scopes_.back().size() * 100);
+  return static_cast<uint32_t>(scopes_.size() - 1);
+}
+
 uint32_t SchemaDocument::number_of(const Json* json, const std::string& path, const std::string& base,
-                                   bool lenient) {
-  const auto [it, fresh] = numbers_.try_emplace(json, static_cast<uint32_t>(subschemas_.size()));
+                                   bool lenient, uint32_t scope) {
+  const auto known = bases_.find(json);
+  const std::string& own_base = known != bases_.end() ? known->second : base;
+  scope = enter(scope, own_base);
+  const auto [it, fresh] = numbers_[scope].try_emplace(json, static_cast<uint32_t>(subschemas_.size()));
   if (fresh) {
-    const auto known = bases_.find(json);
     if (json->is_object() && json->contains("x-millrace-lenient") && (*json)["x-millrace-lenient"] == true)
       lenient = true;
-    subschemas_.push_back({json, path, known != bases_.end() ? known->second : base, lenient});
+    subschemas_.push_back({json, path, own_base, lenient, scope});
     budget_.add_memory(path.size() + 128);
   }
   return it->second;
@@ -262,7 +285,7 @@ uint32_t SchemaDocument::child(uint32_t parent, const Json& json, const std::str
   const Subschema& p = subschemas_[parent];
   require(json.is_object() || json.is_boolean(), ErrorCode::kInvalidArgument,
           "{}/{}: a schema must be an object or a boolean", p.path, token);
-  return number_of(&json, p.path + "/" + token, p.base, p.lenient);
+  return number_of(&json, p.path + "/" + token, p.base, p.lenient, p.scope);
 }
 
 const Json* SchemaDocument::walk_pointer(const Json* from, std::string& path, std::string& base,
@@ -290,8 +313,7 @@ const Json* SchemaDocument::walk_pointer(const Json* from, std::string& path, st
   return from;
 }
 
-uint32_t SchemaDocument::resolve(uint32_t from, const std::string& reference) {
-  const Subschema here = subschemas_[from];
+SchemaDocument::Place SchemaDocument::locate(const Subschema& here, const std::string& reference) {
   const size_t hash = reference.find('#');
   const std::string uri = reference.substr(0, hash);
   const std::string fragment = hash == std::string::npos ? "" : percent_decoded(reference.substr(hash + 1));
@@ -301,7 +323,7 @@ uint32_t SchemaDocument::resolve(uint32_t from, const std::string& reference) {
   require(resource != resources_.end(), ErrorCode::kUnsupported,
           "{}/$ref: '{}' refers to another document, which is not fetched", here.path, reference);
   const Place& place = resource->second;
-  if (fragment.empty()) return number_of(place.json, place.path, place.base, here.lenient || place.lenient);
+  if (fragment.empty()) return {place.json, place.path, place.base, here.lenient || place.lenient};
   if (fragment[0] == '/') {
     std::string path = place.path, base = place.base;
     const Json* json = walk_pointer(place.json, path, base, fragment);
@@ -309,35 +331,36 @@ uint32_t SchemaDocument::resolve(uint32_t from, const std::string& reference) {
             reference);
     require(json->is_object() || json->is_boolean(), ErrorCode::kInvalidArgument,
             "{}/$ref: '{}' does not point to a schema", here.path, reference);
-    return number_of(json, path, base, here.lenient);
+    return {json, path, base, here.lenient};
   }
   const auto anchor = anchors_.find((target.empty() ? place.base : target) + "#" + fragment);
   require(anchor != anchors_.end(), ErrorCode::kInvalidArgument,
           "{}/$ref: '{}' names an anchor that does not exist", here.path, reference);
-  return number_of(anchor->second.json, anchor->second.path, anchor->second.base, here.lenient);
+  Place found = anchor->second;
+  found.lenient = here.lenient;
+  return found;
+}
+
+uint32_t SchemaDocument::resolve(uint32_t from, const std::string& reference) {
+  const Subschema here = subschemas_[from];
+  const Place p = locate(here, reference);
+  return number_of(p.json, p.path, p.base, p.lenient, here.scope);
 }
 
 uint32_t SchemaDocument::resolve_dynamic(uint32_t from, const std::string& reference) {
   const Subschema here = subschemas_[from];
+  const Place first = locate(here, reference);
   const size_t hash = reference.find('#');
   const std::string name = hash == std::string::npos ? "" : reference.substr(hash + 1);
-  if (name.empty() || name[0] == '/') {
-    // $recursiveRef "#": with no $recursiveAnchor anywhere it is a plain reference.
-    require(used_.count("$recursiveAnchor") == 0, ErrorCode::kUnsupported,
-            "{}: a reference through $recursiveAnchor cannot be enforced", here.path);
-    return resolve(from, reference);
-  }
-  const auto it = dynamic_.find(name);
-  if (it == dynamic_.end()) return resolve(from, reference);
-  require(it->second.size() == 1, ErrorCode::kUnsupported,
-          "{}/$dynamicRef: '{}' has more than one possible target, which cannot be enforced", here.path,
-          reference);
-  const uint32_t fixed = resolve(from, reference);
-  const Place& p = it->second[0];
-  require(subschemas_[fixed].json == p.json, ErrorCode::kUnsupported,
-          "{}/$dynamicRef: '{}' has more than one possible target, which cannot be enforced", here.path,
-          reference);
-  return fixed;
+  // Only a reference that first finds a dynamic anchor looks for the outermost of that name.
+  const auto anchors = dynamic_.find(first.base);
+  const bool dynamic = anchors != dynamic_.end() &&
+                       std::any_of(anchors->second.begin(), anchors->second.end(), [&](const auto& a) {
+                         return a.first == name && a.second.json == first.json;
+                       });
+  const auto bound = scopes_[here.scope].find(name);
+  const Place& p = dynamic && bound != scopes_[here.scope].end() ? *bound->second : first;
+  return number_of(p.json, p.path, p.base, here.lenient, here.scope);
 }
 
 }  // namespace millrace::grammar

@@ -21,13 +21,14 @@ struct Subschema {
   std::string path;  ///< JSON pointer from the document's root, "#/..."
   std::string base;  ///< URI that references are relative to
   bool lenient = false;
+  uint32_t scope = 0;  ///< what dynamic anchors mean on the way here
 };
 
 class SchemaDocument {
  public:
   SchemaDocument(std::string_view text, Budget& budget);
 
-  uint32_t root() { return number_of(root_, "#", base_of_root_, false); }
+  uint32_t root() { return number_of(root_, "#", base_of_root_, false, 0); }
   const Subschema& at(uint32_t number) const { return subschemas_[number]; }
   Draft draft() const { return draft_; }
   bool uses(const char* keyword) const { return used_.count(keyword) > 0; }
@@ -37,11 +38,21 @@ class SchemaDocument {
   /// What the reference in schema `from` points to. Error(kUnsupported) for other documents, kInvalidArgument
   /// when it points nowhere.
   uint32_t resolve(uint32_t from, const std::string& reference);
-  /// Same for $dynamicRef / $recursiveRef, where only one target is possible.
+  /// Same for $dynamicRef and $recursiveRef.
   uint32_t resolve_dynamic(uint32_t from, const std::string& reference);
 
  private:
-  uint32_t number_of(const Json* json, const std::string& path, const std::string& base, bool lenient);
+  struct Place {
+    const Json* json;
+    std::string path, base;
+    bool lenient;
+  };
+  using Scope = std::map<std::string, const Place*>;  ///< dynamic anchors by name
+
+  uint32_t number_of(const Json* json, const std::string& path, const std::string& base, bool lenient,
+                     uint32_t scope);
+  uint32_t enter(uint32_t scope, const std::string& base);
+  Place locate(const Subschema& here, const std::string& reference);
   void scan();
   const Json* walk_pointer(const Json* from, std::string& path, std::string& base,
                            const std::string& pointer);
@@ -52,15 +63,11 @@ class SchemaDocument {
   Draft draft_ = Draft::k2020;
   std::string base_of_root_;
   std::deque<Subschema> subschemas_;
-  std::unordered_map<const Json*, uint32_t> numbers_;
-  struct Place {
-    const Json* json;
-    std::string path, base;
-    bool lenient;
-  };
-  std::map<std::string, Place> resources_;  ///< by absolute URI without fragment
-  std::map<std::string, Place> anchors_;    ///< by "URI#name"
-  std::map<std::string, std::vector<Place>> dynamic_;
+  std::vector<Scope> scopes_{1};
+  std::vector<std::unordered_map<const Json*, uint32_t>> numbers_{1};  ///< by scope
+  std::map<std::string, Place> resources_;                             ///< by absolute URI without fragment
+  std::map<std::string, Place> anchors_;                               ///< by "URI#name"
+  std::map<std::string, std::deque<std::pair<std::string, Place>>> dynamic_;  ///< by URI of the resource
   std::map<const Json*, std::string> bases_;
   std::map<std::string, size_t> used_;
 };

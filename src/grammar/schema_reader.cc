@@ -25,6 +25,22 @@ std::shared_ptr<const Dfa> format_members(const std::string& name, const FormatR
   return members;
 }
 
+// One text for equal values.
+std::string canonical(const Json& v) {
+  std::string out;
+  if (v.is_array()) {
+    for (const Json& item : v) out += (out.empty() ? "[" : ",") + canonical(item);
+    return out.empty() ? "[]" : out + "]";
+  }
+  if (v.is_object()) {
+    std::map<std::string, std::string> members;
+    for (const auto& [name, value] : v.items()) members[Json(name).dump()] = canonical(value);
+    for (const auto& [name, value] : members) out += (out.empty() ? "{" : ",") + name + ":" + value;
+    return out.empty() ? "{}" : out + "}";
+  }
+  return v.is_number() ? decimal_of(nlohmann::json(v)).text() : v.dump();
+}
+
 [[noreturn]] void rethrow_at(const Error& e, const std::string& path) {
   const std::string message = fmt::format("{}: {}", path, e.what());
   if (dynamic_cast<const SelfReference*>(&e)) throw SelfReference(message);
@@ -44,7 +60,8 @@ struct SchemaReader::Parts {
 SchemaReader::SchemaReader(std::string_view text, Budget& budget)
     : budget_(budget), sets_(budget), document_(text, budget) {
   sets_.set_expander([this](uint32_t schema) { return expand(schema); });
-  annotations_ = document_.uses("unevaluatedProperties") || document_.uses("unevaluatedItems");
+  annotations_ = document_.draft() >= Draft::k2019 &&
+                 (document_.uses("unevaluatedProperties") || document_.uses("unevaluatedItems"));
 }
 
 template <typename F>
@@ -58,6 +75,16 @@ void SchemaReader::keyword(uint32_t schema, const char* name, F&& f) {
     if (named || e.code() == ErrorCode::kCancelled) throw;
     rethrow_at(e, fmt::format("{}/{}", s.path, name));
   }
+}
+
+// Words of later drafts are remarks in earlier ones. `dependencies` stays a keyword in all: of the validators
+// for the later drafts some read it.
+bool SchemaReader::known(std::string_view name) const {
+  const Draft draft = document_.draft();
+  if (name == "$dynamicRef") return draft >= Draft::k2020;
+  if (name == "$recursiveRef") return draft == Draft::k2019;
+  if (name.substr(0, 9) == "dependent") return draft >= Draft::k2019;
+  return true;
 }
 
 uint64_t SchemaReader::count_of(const Json& value) const {
@@ -168,6 +195,10 @@ void SchemaReader::read_types(const Json& json, Shapes& shapes) {
           kept.push_back(s);
         } else if (has("integer")) {
           s.set = sets_.numbers().integers();
+          // Draft 4 has no integer with a point.
+          if (document_.draft() == Draft::k4)
+            s.set.sure =
+                sets_.algebra().combined(s.set.sure, sets_.numbers().plain_integers(), SetOperation::kAnd);
           kept.push_back(s);
         }
         break;
@@ -198,6 +229,7 @@ Shapes SchemaReader::constant_shapes(const Json& v) {
       a->min = a->max = v.size();
       s.type = JsonType::kArray;
       s.array = a;
+      s.constant = std::make_shared<const std::string>(canonical(v));
       return {s};
     }
     case Json::value_t::object: {
@@ -212,6 +244,7 @@ Shapes SchemaReader::constant_shapes(const Json& v) {
       o->groups.push_back(std::move(g));
       s.type = JsonType::kObject;
       s.object = o;
+      s.constant = std::make_shared<const std::string>(canonical(v));
       return {s};
     }
     default: {
@@ -278,7 +311,6 @@ void SchemaReader::read_numbers(uint32_t schema, const Json& json, Parts& parts)
     keyword(schema, name, [&] {
       require(it->is_number(), ErrorCode::kInvalidArgument, "must be a number");
       const Decimal d = decimal_of(nlohmann::json(*it));
-      require(!d.negative && !d.is_zero(), ErrorCode::kInvalidArgument, "must be above zero");
       const FuzzySet s = sets_.numbers().multiples(d);
       parts.number.set = parts.has_number ? sets_.algebra().both(parts.number.set, s) : s;
       parts.has_number = true;
@@ -390,7 +422,7 @@ void SchemaReader::read_arrays(uint32_t schema, const Json& json, Parts& parts) 
     group.rest_given = true;
     has_group = true;
   };
-  if (json.contains("prefixItems")) list("prefixItems");
+  if (json.contains("prefixItems") && document_.draft() >= Draft::k2020) list("prefixItems");
   if (json.contains("items")) {
     if (json["items"].is_array()) {
       list("items");
@@ -511,7 +543,7 @@ void SchemaReader::read_objects(uint32_t schema, const Json& json, Parts& parts)
     parts.has_object = true;
   };
   for (const char* name : {"dependentRequired", "dependencies"}) {
-    if (!json.contains(name) || !json[name].is_object()) continue;
+    if (!json.contains(name) || !json[name].is_object() || !known(name)) continue;
     for (const auto& [from, value] : json[name].items()) {
       if (value.is_array()) needs(name, from, value);
       if (value.is_string() && std::string_view(name) == "dependencies")
@@ -523,7 +555,7 @@ void SchemaReader::read_objects(uint32_t schema, const Json& json, Parts& parts)
 void SchemaReader::read_references(uint32_t schema, const Json& json, Shapes& shapes) {
   for (const char* name : {"$ref", "$dynamicRef", "$recursiveRef"}) {
     const auto it = json.find(name);
-    if (it == json.end() || !it->is_string()) continue;
+    if (it == json.end() || !it->is_string() || !known(name)) continue;
     keyword(schema, name, [&] {
       const uint32_t target = std::string_view(name) == "$ref" ? document_.resolve(schema, *it)
                                                                : document_.resolve_dynamic(schema, *it);
@@ -615,7 +647,7 @@ void SchemaReader::read_conditions(uint32_t schema, const Json& json, Shapes& sh
 
 void SchemaReader::read_dependencies(uint32_t schema, const Json& json, Shapes& shapes) {
   for (const char* name : {"dependentSchemas", "dependencies"}) {
-    if (!json.contains(name) || !json[name].is_object()) continue;
+    if (!json.contains(name) || !json[name].is_object() || !known(name)) continue;
     for (const auto& [key, value] : json[name].items()) {
       if (!value.is_object() && !value.is_boolean()) continue;
       const std::string path = std::string(name) + "/" + pointer_token(key);
@@ -644,6 +676,7 @@ void SchemaReader::read_dependencies(uint32_t schema, const Json& json, Shapes& 
 }
 
 void SchemaReader::read_unevaluated(uint32_t schema, const Json& json, Shapes& shapes) {
+  if (document_.draft() < Draft::k2019) return;
   if (json.contains("unevaluatedProperties")) {
     const SetId rest = child(schema, json["unevaluatedProperties"], "unevaluatedProperties");
     for (Shape& s : shapes) {

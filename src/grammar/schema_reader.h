@@ -42,6 +42,8 @@ class SchemaReader {
   SetId child(uint32_t schema, const Json& json, const std::string& token) {
     return sets_.schema(document_.child(schema, json, token));
   }
+  /// Whether the document's draft has the keyword, of those that came late.
+  bool known(std::string_view name) const;
   uint64_t count_of(const Json& value) const;
   Shape pattern_shape(const std::string& pattern);
   KeyTest key_test(const std::string& pattern);

@@ -175,6 +175,7 @@ Shapes ValueSets::intersect(const Shapes& a, const Shapes& b) {
 
 bool ValueSets::intersect_shape(const Shape& a, const Shape& b, Shape& out) {
   out = a;
+  if (b.constant) out.constant = b.constant;
   switch (a.type) {
     case JsonType::kNull:
       return true;
@@ -296,7 +297,8 @@ bool ValueSets::intersect_arrays(const ArrayShape& a, const ArrayShape& b, Array
   out.min = std::max(a.min, b.min);
   out.max = std::min(a.max, b.max);
   out.unique = a.unique || b.unique;
-  return out.min <= out.max;
+  out.repeats = a.repeats || b.repeats;
+  return out.min <= out.max && !(out.unique && out.repeats);
 }
 
 bool ValueSets::surely_empty(SetId id, int depth) {
@@ -607,7 +609,17 @@ void ValueSets::negate_array(const ArrayShape& a, Shapes& out) {
     out.push_back(std::move(shape));
     check_count(out.size());
   };
-  require(!a.unique, ErrorCode::kUnsupported, "the negation of uniqueItems cannot be enforced");
+  if (a.unique) {
+    ArrayShape s;
+    s.repeats = true;
+    s.min = 2;
+    emit(std::move(s));
+  }
+  if (a.repeats) {
+    ArrayShape s;
+    s.unique = true;
+    emit(std::move(s));
+  }
   if (a.min > 0) {
     ArrayShape s;
     s.max = a.min - 1;

@@ -70,6 +70,7 @@ struct ArrayShape {
   std::vector<ContainsRule> contains;
   uint64_t min = 0, max = ~uint64_t{0};
   bool unique = false;
+  bool repeats = false;  ///< some two items are equal
 };
 
 struct Shape {
@@ -80,6 +81,7 @@ struct Shape {
   std::shared_ptr<const std::vector<Decimal>> values;  ///< numbers: all members, when they are few
   std::shared_ptr<const ObjectShape> object;
   std::shared_ptr<const ArrayShape> array;
+  std::shared_ptr<const std::string> constant;  ///< objects, arrays: at most the one value that has this text
 };
 
 using Shapes = std::vector<Shape>;

@@ -408,6 +408,33 @@ TEST(GrammarSchemas, VerdictsOfJsonschema) {
   EXPECT_LT(refused, schemas / 5);
 }
 
+// A case for every keyword in several drafts; few may be refused, and none judged wrongly, in two spellings.
+TEST(GrammarSchemas, KeywordsOfAllDrafts) {
+  std::ifstream in(testing::fixture("grammar/keywords.jsonl"));
+  ASSERT_TRUE(in.good());
+  std::string line;
+  int64_t schemas = 0, refused = 0;
+  while (std::getline(in, line)) {
+    const auto c = nlohmann::ordered_json::parse(line);
+    ++schemas;
+    std::shared_ptr<const CompiledGrammar> g;
+    try {
+      g = make(SourceKind::kJsonSchema, c["schema"].dump());
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::kUnsupported) << c["schema"] << ": " << e.what();
+      ++refused;
+      continue;
+    }
+    for (const char* kind : {"valid", "invalid"})
+      for (const auto& value : c[kind])
+        for (const int indent : {-1, 2})
+          EXPECT_EQ(accepts(g, value.dump(indent)), kind == std::string_view("valid"))
+              << c["schema"] << " and " << value.dump();
+  }
+  EXPECT_GE(schemas, 340);
+  EXPECT_LE(refused, 12);
+}
+
 // Random walks through masks never meet a dead end, and what they finish is JSON.
 TEST(GrammarSchemas, WalksFindNoDeadEnd) {
   Random random(testing::seed());

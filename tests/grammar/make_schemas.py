@@ -175,6 +175,8 @@ HAND = [
     ({"prefixItems": [True], "allOf": [{"prefixItems": [True, {"type": "number"}]}], "unevaluatedItems": False}, [["a", 1], ["a", 1, 2], ["a", "b"], []]),
     ({"$dynamicRef": "#node", "$defs": {"n": {"$dynamicAnchor": "node", "type": "integer"}}}, [1, "x"]),
     ({"$comment": "remark", "title": 5, "default": "x", "examples": [1], "type": "integer"}, [1, "x"]),
+    ({"type": "number", "multipleOf": 0.01}, [0, 0.01, 1, 1.0, 19.99, 0.02, 100, 5.5, 0.001, 0.015, "x", -2.25]),
+    ({"type": "array", "not": {"uniqueItems": True}}, [[1, 1], [1, 1.0], [1, 2], ["a", "b", "a"], [{"a": 1, "b": 2}, {"b": 2, "a": 1}], [[]], [[], []], [], "x"]),
     ({"type": "integer", "multipleOf": 5}, [10, 10.0, 12, -15, 123456789012345]),
 ]
 
@@ -184,7 +186,6 @@ REFUSED = [
     {"$ref": "#"},
     {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
     {"$ref": "#/nowhere"},
-    {"type": "number", "multipleOf": 0.01},
     {"type": "string", "pattern": "(a)\\1"},
     {"type": "string", "pattern": "a(?=b)c"},
     {"type": "string", "pattern": "("},
@@ -199,7 +200,6 @@ REFUSED = [
     {"type": "array", "items": {"type": "boolean"}, "uniqueItems": True, "minItems": 3},
     {"allOf": [{"type": "string"}, {"type": "integer"}]},
     {"type": "nonsense"},
-    {"type": "array", "not": {"uniqueItems": True}},
 ]
 
 WORDS = ["a", "b", "ab", "id", "name", "x\"y", "\u00e9", "key one", "", "value", "n\\m"]
