@@ -122,6 +122,47 @@ TEST(Sampling, DrawingFromAllNeedsNoList) {
   EXPECT_EQ(c.draw_from(two, 1e-38f, 0.6), 3);
 }
 
+TEST(Sampling, TopPOfAFlatDistributionNeedsNoList) {
+  Random random(millrace::testing::seed());
+  int flat = 0;
+  for (int round = 0; round < 100; ++round) {
+    // Rounded logits are often equal, so that the border is among equals.
+    auto logits = random_logits(random, 3000 + random.below(20000), 0.1f + 2.5f * random.uniform());
+    if (round % 2)
+      for (float& x : logits) x = std::round(x * 4) / 4;
+    if (round % 5 == 0)
+      for (size_t i = 0; i < logits.size(); i += 3) logits[i] = kNever;
+    const float temperature = 0.6f + random.uniform();
+    const double mass = 0.05 + 0.9 * random.uniform_double(), u = random.uniform_double();
+    Candidates c;
+    const auto drawn = c.draw_flat(logits, temperature, mass, u);
+    c.collect(logits, 0, temperature);
+    double all = 0;
+    for (const Candidate& x : c.all()) all += static_cast<double>(x.probability);
+    if (std::fabs(all - 8) > 0.1) {
+      EXPECT_EQ(drawn.has_value(), all > 8) << all;
+    }
+    if (!drawn) continue;
+    ++flat;
+    c.keep_mass(mass);
+    c.normalise();
+    const auto near = [&](double at) { return c[c.draw(std::clamp(at, 0.0, 0.9999999))].token; };
+    bool found = false;
+    for (int step = -4; step <= 4; ++step) found |= *drawn == near(u + 1e-4 * step / 4);
+    ASSERT_TRUE(found) << "round " << round << ": " << *drawn << " instead of " << near(u);
+    // Never one that the list leaves out, but for the border's own.
+    std::set<int32_t> kept = tokens_of(c);
+    for (int i = 0; i < 20; ++i) {
+      Candidates again;
+      const int32_t token = *again.draw_flat(logits, temperature, mass, random.uniform_double());
+      float least = std::numeric_limits<float>::infinity();
+      for (const Candidate& x : c.all()) least = std::min(least, logits[static_cast<size_t>(x.token)]);
+      ASSERT_TRUE(kept.count(token) != 0 || logits[static_cast<size_t>(token)] >= least - 1e-3f);
+    }
+  }
+  EXPECT_GT(flat, 20);
+}
+
 TEST(Sampling, MinPAndTypicalKeepWhatTheirDefinitionsSay) {
   Random random(millrace::testing::seed());
   for (int round = 0; round < 100; ++round) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -43,6 +44,11 @@ class Candidates {
   /// normalise() and draw(u) without a list. -1 where no logit is finite.
   int32_t draw_from(std::span<const float> logits, float temperature, double u);
 
+  /// The token drawn with u from the fewest, the likeliest, that hold `mass` of the distribution: what
+  /// collect(logits, 0, temperature), keep_mass(mass), normalise() and draw(u) give, without a list. Only for
+  /// a distribution so flat that its list would be long; nullopt for another.
+  std::optional<int32_t> draw_flat(std::span<const float> logits, float temperature, double mass, double u);
+
   const kernels::Table& kernels() const { return *kernels_; }
   bool empty() const { return list_.empty(); }
   size_t size() const { return list_.size(); }
@@ -76,6 +82,13 @@ class Candidates {
  private:
   /// ids_ and values_: all within `distance` of the largest, divided by the temperature; returns how many.
   size_t collect_near(std::span<const float> logits, float top, float temperature, float distance);
+  /// weights_: of all logits, as shares of the likeliest's.
+  void weigh_all(std::span<const float> logits, float top, float temperature);
+  /// The index drawn with u from the first n weights_ of at least `least`; -1 where none is.
+  int32_t draw_weight(size_t n, float least, double u);
+  /// Of weights_ the fewest, the likeliest, that hold `wanted` are those of at least what is returned: others
+  /// that are as large are set to 0.
+  float keep_weights(std::span<const float> logits, double wanted);
   /// weights_: exponentials of the first `count` values_; returns their sum.
   double weigh(size_t count);
 
@@ -88,6 +101,7 @@ class Candidates {
   std::vector<float> values_, weights_;
   std::vector<double> blocks_;
   std::vector<Candidate> border_;
+  std::vector<double> bins_;
 };
 
 }  // namespace millrace::engine

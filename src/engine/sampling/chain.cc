@@ -47,6 +47,7 @@ SamplerChain::SamplerChain(const SamplingParams& p, uint64_t seed, uint64_t stre
   if (p.typical_p < 1) filters_.push_back(make_typical(p.typical_p));
   if (p.xtc_probability > 0 && p.xtc_threshold <= 0.5f)
     filters_.push_back(make_xtc(p.xtc_probability, p.xtc_threshold));
+  only_top_p_ = p.top_p < 1 && filters_.size() == 1 && top_k_ == 0;
 }
 
 void SamplerChain::process(std::span<float> logits, std::span<const TokenId> tokens,
@@ -91,6 +92,16 @@ Picked SamplerChain::pick(std::span<float> logits, SampleScratch& scratch) {
     picked.token = candidates.draw_from(logits, temperature_, random_.uniform_double());
     return picked;
   }
+  if (only_top_p_) {
+    // The random number is taken only by whoever draws.
+    const Random before = random_;
+    if (const auto drawn =
+            candidates.draw_flat(logits, temperature_, enough_.mass, random_.uniform_double())) {
+      picked.token = *drawn;
+      return picked;
+    }
+    random_ = before;
+  }
   candidates.collect(logits, top_k_, temperature_, enough_);
   if (candidates.empty()) return picked;
   for (const auto& filter : filters_) filter->apply(candidates, random_);
@@ -112,6 +123,7 @@ SamplerChain SamplerChain::fork(uint64_t stream) const {
   copy.top_k_ = top_k_;
   copy.logprobs_ = logprobs_;
   copy.enough_ = enough_;
+  copy.only_top_p_ = only_top_p_;
   copy.logit_bias_ = logit_bias_;
   for (const auto& p : processors_) copy.processors_.push_back(p->fork());
   for (const auto& f : filters_) copy.filters_.push_back(f->fork());

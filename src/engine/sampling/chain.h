@@ -71,6 +71,7 @@ class SamplerChain {
   int32_t top_k_ = 0;
   int32_t logprobs_ = -1;
   Candidates::Enough enough_;
+  bool only_top_p_ = false;  ///< nothing else cuts the distribution
   std::vector<std::pair<TokenId, float>> logit_bias_;
   std::vector<std::unique_ptr<LogitProcessor>> processors_;
   std::vector<std::unique_ptr<CandidateFilter>> filters_;
