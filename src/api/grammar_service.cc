@@ -200,8 +200,11 @@ bool request_grammar(const GenerationRequest& r, const OutputFormat& format, std
   out.source = source;
   out.param = "tools";
   out.calls = true;
-  if (must_call) {
-    // The first call's header may stand in the prompt already.
+  // Where every part has a recipient, text is a part as calls are, and the grammar holds from the start.
+  const bool parts = !calls.text_begin.empty();
+  if (parts) out.bound_spaces = false;
+  if (must_call || parts) {
+    // The first part's header may stand in the prompt already.
     if (format.tools == ToolFormat::kFunctionaryV32 && !prompt.ends_with(">>>")) out.prefix = ">>>";
     if (format.tools == ToolFormat::kFunctionaryV2 && !prompt.ends_with("<|recipient|>"))
       out.prefix = "<|recipient|>";
@@ -216,7 +219,7 @@ bool request_grammar(const GenerationRequest& r, const OutputFormat& format, std
   }
   const std::string head = calls.begin + calls.calls[0].parts[0].text;
   const size_t at = head.find(out.trigger);
-  if (at == std::string::npos) return false;  // every part has a recipient, of which a call is one
+  check(at != std::string::npos, "the calls of a format do not begin with its trigger {}", out.trigger);
   out.lead = head.substr(0, at);
   return true;
 }

@@ -201,6 +201,15 @@ ToolGrammar tool_grammar(ToolFormat format, const std::vector<Tool>& tools,
   grammar.trigger = setting.choice == ToolChoice::kAuto ? frame.trigger : "";
   grammar.parallel =
       setting.parallel && setting.choice != ToolChoice::kNamed && format != ToolFormat::kHarmony;
+  if (setting.choice == ToolChoice::kAuto) {
+    if (format == ToolFormat::kFunctionaryV32) {
+      grammar.text_begin = "all\n";
+      grammar.text_mark = ">>>";
+    } else if (format == ToolFormat::kFunctionaryV2) {
+      grammar.text_begin = "all\n<|content|>";
+      grammar.text_mark = "<|";
+    }
+  }
   for (const Tool& tool : tools) {
     if (setting.choice == ToolChoice::kNamed && tool.name != setting.name) continue;
     grammar.calls.push_back({tool.name, call_of(format, tool, grammar.parallel)});
@@ -236,11 +245,13 @@ std::string gbnf_literal(std::string_view text) {
   return out + "\"";
 }
 
-std::string gbnf_text_without(std::string_view mark) {
+std::string gbnf_text_without(std::string_view mark, bool whole) {
   // For marks whose first character does not come again in them ("</parameter>"): text is other characters,
   // and beginnings of the mark that break off, each followed by a character that does not go on with it or by
-  // the next beginning.
-  check(!mark.empty() && mark.find(mark[0], 1) == std::string_view::npos,
+  // the next beginning. And for marks of one character several times (">>>").
+  check(!mark.empty(), "an empty mark");
+  const bool repeated = mark.find_first_not_of(mark[0]) == std::string_view::npos;
+  check(repeated || mark.find(mark[0], 1) == std::string_view::npos,
         "the mark {} repeats its first character", mark);
   const auto class_of = [](std::string_view characters) {
     std::string out = "[^";
@@ -255,10 +266,13 @@ std::string gbnf_text_without(std::string_view mark) {
   std::string beginnings, broken;
   for (size_t n = 1; n < mark.size(); ++n) {
     beginnings += (n > 1 ? " | " : "") + gbnf_literal(mark.substr(0, n));
-    broken +=
-        (n > 1 ? " | " : "") + gbnf_literal(mark.substr(0, n)) + " " + class_of(std::string(first) + mark[n]);
+    broken += (n > 1 ? " | " : "") + gbnf_literal(mark.substr(0, n)) + " " +
+              (repeated ? class_of(first) : class_of(std::string(first) + mark[n]));
   }
-  return "(" + class_of(first) + " | (" + beginnings + ")* (" + broken + "))* (" + beginnings + ")*";
+  const std::string again = repeated ? "" : "(" + beginnings + ")* ";
+  const std::string body = "(" + class_of(first) + " | " + again + "(" + broken + "))*";
+  if (whole) return body;
+  return body + " (" + beginnings + ")" + (repeated ? "?" : "*");
 }
 
 }  // namespace millrace::api

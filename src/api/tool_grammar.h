@@ -42,13 +42,17 @@ struct CallGrammar {
   std::vector<GrammarPart> parts;
 };
 
-/// `begin` call (`separator` call)* `end`. With parallel false, one call only.
+/// `begin` call (`separator` call)* `end`. With parallel false, one call only. With a text part, parts of
+/// text may stand between and around the calls, and need no call beside them.
 struct ToolGrammar {
   std::string begin;
   std::string separator;
   std::string end;
   bool parallel = true;
   std::vector<CallGrammar> calls;
+  /// Where every part of an answer names its recipient and calls are optional: what a text part begins with,
+  /// and what may not stand in it. Empty: no text parts.
+  std::string text_begin, text_mark;
   /// Text after which (and not before) the grammar holds when calls are optional ("auto"); empty: from the
   /// start.
   std::string trigger;
@@ -65,8 +69,9 @@ std::string to_gbnf(const ToolGrammar& grammar, SchemaRule schema_rule);
 
 /// A GBNF literal of the text.
 std::string gbnf_literal(std::string_view text);
-/// GBNF for any text that does not contain `mark` (a nonempty ASCII text).
-std::string gbnf_text_without(std::string_view mark);
+/// GBNF for any text that does not contain `mark` (a nonempty ASCII text). `whole`: nor ends with a beginning
+/// of it, so that it may follow.
+std::string gbnf_text_without(std::string_view mark, bool whole = false);
 
 namespace internal {
 template <typename SchemaRule>
@@ -103,9 +108,21 @@ std::string parts_to_gbnf(const std::vector<GrammarPart>& parts, SchemaRule& sch
 
 template <typename SchemaRule>
 std::string to_gbnf(const ToolGrammar& grammar, SchemaRule schema_rule) {
-  std::string out = "root ::= " + gbnf_literal(grammar.begin) + " call";
-  if (grammar.parallel) out += " (" + gbnf_literal(grammar.separator) + " call)*";
-  out += " " + gbnf_literal(grammar.end) + "\ncall ::= ";
+  const std::string separator = gbnf_literal(grammar.separator);
+  std::string out = "root ::= " + gbnf_literal(grammar.begin);
+  if (!grammar.text_begin.empty()) {
+    const auto text = [&](bool whole) {
+      return gbnf_literal(grammar.text_begin) + " (" + gbnf_text_without(grammar.text_mark, whole) + ")";
+    };
+    out += grammar.parallel ? " ((part | call) " + separator + ")* (last | call)"
+                            : " (last | (part " + separator + ")? call)";
+    out += " " + gbnf_literal(grammar.end) + "\npart ::= " + text(true) + "\nlast ::= " + text(false);
+  } else {
+    out += " call";
+    if (grammar.parallel) out += " (" + separator + " call)*";
+    out += " " + gbnf_literal(grammar.end);
+  }
+  out += "\ncall ::= ";
   for (size_t i = 0; i < grammar.calls.size(); ++i)
     out += (i == 0 ? "" : " | ") + internal::parts_to_gbnf(grammar.calls[i].parts, schema_rule);
   return out + "\n";

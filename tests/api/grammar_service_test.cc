@@ -244,6 +244,109 @@ TEST(GrammarService, WithToolsOnAutoTextIsFreeUntilACallBegins) {
   for (const char c : std::string("a {\"name\": \"other\"")) ASSERT_TRUE(constraint->accept(c));
 }
 
+TEST(GrammarService, FunctionarysPartsAreTextOrCallsThatTheirSchemasAllow) {
+  Random random(millrace::testing::seed() + 4);
+  struct {
+    ToolFormat format;
+    const char *prompt, *header, *text, *call, *separator;
+  } const styles[] = {
+      {ToolFormat::kFunctionaryV32, "x>>>", "", "all\n", "weather\n", ">>>"},
+      {ToolFormat::kFunctionaryV32, "x", ">>>", "all\n", "weather\n", ">>>"},
+      {ToolFormat::kFunctionaryV2, "x<|recipient|>", "", "all\n<|content|>", "weather\n<|content|>",
+       "\n<|from|>assistant\n<|recipient|>"},
+  };
+  for (const auto& style : styles)
+    for (const bool parallel : {true, false}) {
+      OutputFormat format;
+      format.tools = style.format;
+      const ByteTokenizer tokenizer(style.format == ToolFormat::kFunctionaryV2
+                                        ? std::vector<std::string>{"<|from|>", "<|recipient|>", "<|content|>"}
+                                        : std::vector<std::string>{});
+      GrammarService service(tokenizer, format, {});
+      const GenerationRequest r =
+          chat(std::string(kTools) + (parallel ? "" : R"(, "parallel_tool_calls": false)"));
+      const auto constraint = service.constraint(r, format, style.prompt, false);
+      ASSERT_NE(constraint, nullptr);
+      // Text that comes to an end by itself, with what might be taken for the beginning of a part in it.
+      const std::string said = std::string(style.header) + style.text + "a >> b, <x> é>";
+      auto fork = constraint->fork();
+      for (const int32_t token : tokenizer.encode(said, {})) ASSERT_TRUE(fork->accept(token)) << said;
+      std::vector<uint64_t> mask((static_cast<size_t>(tokenizer.vocab_size()) + 63) / 64);
+      fork->fill_mask(mask);
+      EXPECT_TRUE(mask[256 / 64] >> (256 % 64) & 1) << "a text may end";
+      EXPECT_EQ(parse(format, r, said).content, "a >> b, <x> é>");
+      for (int64_t i = 0; i < millrace::testing::scaled(10); ++i) {
+        const bool first = i % 2 == 0;
+        const std::string wish =
+            style.header + (first ? std::string() : std::string(style.text) + "Wait." + style.separator) +
+            style.call + "{\"city\": \"";
+        bool ended = false;
+        fork = constraint->fork();
+        const std::string text = walk(*fork, tokenizer, random, wish, &ended);
+        ASSERT_TRUE(text.starts_with(wish)) << text;
+        if (!ended) continue;
+        const Parsed out = parse(format, r, text);
+        ASSERT_FALSE(out.calls.empty()) << text;
+        for (const auto& call : out.calls) expect_valid_call(call, text);
+        if (!parallel) {
+          EXPECT_EQ(out.calls.size(), 1u) << text;
+          EXPECT_EQ(out.content, first ? "" : "Wait.") << text;
+        }
+      }
+      // A recipient that is none of the tools cannot be named.
+      fork = constraint->fork();
+      const std::string text = walk(*fork, tokenizer, random, std::string(style.header) + "wether\n");
+      EXPECT_FALSE(text.starts_with(std::string(style.header) + "wet")) << text;
+    }
+}
+
+TEST(GrammarService, ACallThatBeginsOnAutoIsValidInEveryFormat) {
+  Random random(millrace::testing::seed() + 5);
+  for (const auto& [tools, name] : tool_formats()) {
+    if (tools == ToolFormat::kFunctionaryV32 || tools == ToolFormat::kFunctionaryV2) continue;  // above
+    OutputFormat format;
+    format.tools = tools;
+    const ByteTokenizer tokenizer(markers_of(tools));
+    GrammarService service(tokenizer, format, {});
+    // What a model that was told to call writes, up to its arguments, is how a call begins.
+    const GenerationRequest forced = chat(
+        std::string(kTools) + R"(, "tool_choice": {"type": "function", "function": {"name": "weather"}})");
+    const auto must = service.constraint(forced, format, "", false);
+    ASSERT_NE(must, nullptr) << name;
+    const GenerationRequest r = chat(std::string(kTools) + R"(, "parallel_tool_calls": false)");
+    const auto constraint = service.constraint(r, format, "", false);
+    ASSERT_NE(constraint, nullptr) << name;
+    int checked = 0;
+    for (int i = 0; i < 12 && checked < 2; ++i) {
+      // Texts between tags come to no end by chance.
+      std::string begin;
+      if (tools == ToolFormat::kQwen3Coder)
+        begin = "<tool_call>\n<function=weather>\n<parameter=city>\nParis\n</parameter>\n";
+      if (tools == ToolFormat::kSeed)
+        begin = "<seed:tool_call>\n<function=weather>\n<parameter=city>Paris</parameter>\n";
+      if (tools == ToolFormat::kGlm)
+        begin = "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n";
+      if (tools == ToolFormat::kMiniMax)
+        begin =
+            "<minimax:tool_call>\n<invoke name=\"weather\">\n<parameter name=\"city\">Paris</parameter>\n";
+      if (begin.empty()) {
+        const std::string call = walk(*must->fork(), tokenizer, random);
+        begin = call.substr(0, call.find("weather") + 8);
+      }
+      bool ended = false;
+      const auto fork = constraint->fork();
+      const std::string text = walk(*fork, tokenizer, random, begin, &ended);
+      ASSERT_TRUE(text.starts_with(begin)) << name << "\n" << text;
+      if (!ended) continue;
+      ++checked;
+      const Parsed out = parse(format, r, text);
+      ASSERT_FALSE(out.calls.empty()) << name << "\n" << text;
+      for (const auto& made : out.calls) expect_valid_call(made, name + "\n" + text);
+    }
+    EXPECT_GE(checked, 1) << name;
+  }
+}
+
 TEST(GrammarService, ReasoningIsFreeThenTheGrammarHolds) {
   Random random(millrace::testing::seed() + 2);
   OutputFormat format;

@@ -8,6 +8,7 @@
 #include "engine/engine.h"
 #include "loaders/checkpoint.h"
 #include "testing/testing.h"
+#include "text/tokenizer.h"
 #include "text/vocabulary_data.h"
 
 namespace millrace::api {
@@ -183,6 +184,113 @@ TEST_P(JumpForward, AConstantIsJumpedToItsEnd) {
   EXPECT_EQ(Json::parse(a.text, nullptr, false), "a constant that is rather long");
   EXPECT_EQ(a.finish, engine::FinishReason::kStop);
   EXPECT_EQ(a.steps + a.jumped, a.tokens.size());
+}
+
+/// A schema of one property, and the request for it.
+GenerationRequest forced_key(const std::string& key, const std::string& more = "") {
+  const Json schema = {{"type", "object"},
+                       {"properties", {{key, {{"type", "boolean"}}}}},
+                       {"required", {key}},
+                       {"additionalProperties", false}};
+  return parse_chat_request(fmt::format(
+      R"({{"messages": [{{"role": "user", "content": "q"}}], "guided_json": {}, "guided_whitespace_pattern": ""{}}})",
+      schema.dump(), more));
+}
+
+/// Walks the constraint along `text` with the tokenizer's own tokens, taking a jump wherever there is one;
+/// what is jumped must be what the tokenizer has there. How many tokens were jumped.
+size_t walk_with_jumps(engine::TokenConstraint& constraint, const std::vector<int32_t>& tokens,
+                       const text::Tokenizer& tokenizer) {
+  size_t jumped = 0;
+  for (size_t i = 0; i < tokens.size();) {
+    const auto forced = constraint.forced(1000);
+    if (!forced.empty()) {
+      EXPECT_LE(i + forced.size(), tokens.size());
+      for (const int32_t id : forced) {
+        if (i >= tokens.size()) return jumped;
+        EXPECT_EQ(tokenizer.piece(id), tokenizer.piece(tokens[i])) << "token " << i;
+        if (!constraint.accept(id)) ADD_FAILURE() << "a jump that the grammar does not take";
+        ++i;
+        ++jumped;
+      }
+      continue;
+    }
+    if (!constraint.accept(tokens[i])) {
+      ADD_FAILURE() << "token " << i << ", " << tokenizer.piece(tokens[i]);
+      return jumped;
+    }
+    ++i;
+  }
+  return jumped;
+}
+
+TEST_P(JumpForward, TextBeyondAsciiIsJumpedInTheTokenizersTokens) {
+  for (const std::string key :
+       {"größe_der_übergröße", "ключевое_слово", "名前と住所の一覧", "emoji 👩‍🚀 in a name"}) {
+    const auto constraint = service_->constraint(forced_key(key), {}, "", false);
+    const std::string text = Json{{key, true}}.dump();
+    const auto tokens = tokenizer_->encode(text, {false, false});
+    const size_t jumped = walk_with_jumps(*constraint->fork(), tokens, *tokenizer_);
+    EXPECT_GT(jumped, 0u) << key;
+    const Answer a = run(constraint->fork(), millrace::testing::seed());
+    const Json j = Json::parse(a.text, nullptr, false);
+    ASSERT_TRUE(j.is_object() && j.contains(key)) << a.text;
+    EXPECT_GT(a.jumped, 0u) << a.text;
+    EXPECT_EQ(a.steps + a.jumped, a.tokens.size());
+  }
+}
+
+TEST_P(JumpForward, GoesOnRightBehindTheEndOfReasoning) {
+  OutputFormat format;
+  format.reasoning = {"<think>", "</think>"};
+  GrammarService service(*tokenizer_, format, GrammarService::Options{});
+  const auto constraint = service.constraint(forced_key("a_rather_long_name", R"(, "thinking_budget": 3)"),
+                                             format, "<think>", true);
+  const auto fork = constraint->fork();
+  for (const int32_t id : tokenizer_->encode("so so so so", {false, false})) {
+    if (!fork->forced(100).empty()) break;
+    ASSERT_TRUE(fork->accept(id));
+  }
+  // The budget's end is jumped, and behind it what the grammar has no choice about.
+  std::string end;
+  for (const int32_t id : fork->forced(100)) {
+    end += tokenizer_->piece(id, true);
+    ASSERT_TRUE(fork->accept(id));
+  }
+  EXPECT_EQ(end, "</think>");
+  const auto behind = tokenizer_->encode(R"({"a_rather_long_name":false})", {false, false});
+  EXPECT_GT(walk_with_jumps(*fork, behind, *tokenizer_), 0u);
+  EXPECT_TRUE(fork->finished());
+  const Answer a = run(constraint->fork(), millrace::testing::seed());
+  const size_t at = a.text.find("</think>");
+  ASSERT_NE(at, std::string::npos) << a.text;
+  const Json j = Json::parse(a.text.substr(at + 8), nullptr, false);
+  EXPECT_TRUE(j.is_object() && j.contains("a_rather_long_name")) << a.text;
+  EXPECT_GT(a.jumped, 0u);
+}
+
+/// Vocabularies that write a space before a text's first word. (Those whose normaliser makes spaces of line
+/// ends leave no place to begin a text at, and are not jumped in.)
+TEST(JumpForwardTokens, AreTheTokenizersOwnInSentencePieceVocabularies) {
+  for (const char* name : {"sentence_piece/bpe", "hugging_face/llama2"}) {
+    const auto tokenizer =
+        text::open_hugging_face_tokenizer((millrace::testing::fixture("text/fixtures") / name).string());
+    GrammarService service(*tokenizer, OutputFormat{}, GrammarService::Options{});
+    for (const std::string key :
+         {"shipping_address_country_code", "the name of the country", "größe", "名前"}) {
+      const auto constraint = service.constraint(forced_key(key), {}, "", false);
+      const std::string text = Json{{key, true}}.dump();
+      // As behind a line end: in the middle of a text no space is put before it.
+      auto tokens = tokenizer->encode("\n" + text, {false, false});
+      const auto line = tokenizer->encode("\n", {false, false});
+      ASSERT_TRUE(tokens.size() > line.size() && std::equal(line.begin(), line.end(), tokens.begin()))
+          << name;
+      tokens.erase(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(line.size()));
+      const auto fork = constraint->fork();
+      EXPECT_GT(walk_with_jumps(*fork, tokens, *tokenizer), 0u) << name << ", " << key;
+      EXPECT_TRUE(fork->finished()) << name << ", " << key;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Masks, JumpForward, ::testing::Bool(),
