@@ -45,6 +45,25 @@ namespace {
 #define RELATIVE                                                                                  \
   "(//" AUTHORITY "(/" PCHAR "*)*|/(" PCHAR "+(/" PCHAR "*)*)?|([-A-Za-z0-9._~!$&'()*+,;=@]|" PCT \
   ")+(/" PCHAR "*)*|)"
+// RFC 3987: the same with characters beyond ASCII.
+#define UCS                                                                                               \
+  "\\u{a0}-\\u{d7ff}\\u{f900}-\\u{fdcf}\\u{fdf0}-\\u{ffef}\\u{10000}-\\u{1fffd}\\u{20000}-\\u{2fffd}\\u{" \
+  "30000}-\\u{3fffd}"
+#define IPCHAR "([-A-Za-z0-9._~!$&'()*+,;=:@" UCS "]|" PCT ")"
+#define IQUERY "([-A-Za-z0-9._~!$&'()*+,;=:@/?" UCS "]|" PCT ")*"
+#define IAUTHORITY                                                                                           \
+  "(([-A-Za-z0-9._~!$&'()*+,;=:" UCS "]|" PCT ")*@)?(\\[" IPV6 "\\]|([-A-Za-z0-9._~!$&'()*+,;=" UCS "]|" PCT \
+  ")*)(:[0-9]{0,5})?"
+#define ITAIL "(\\?" IQUERY ")?(#" IQUERY ")?"
+#define IHIER "(//" IAUTHORITY "(/" IPCHAR "*)*|/(" IPCHAR "+(/" IPCHAR "*)*)?|" IPCHAR "+(/" IPCHAR "*)*|)"
+#define IRELATIVE                                                                                            \
+  "(//" IAUTHORITY "(/" IPCHAR "*)*|/(" IPCHAR "+(/" IPCHAR "*)*)?|([-A-Za-z0-9._~!$&'()*+,;=@" UCS "]|" PCT \
+  ")+(/" IPCHAR "*)*|)"
+// RFC 6570, without the operators that are reserved.
+#define TEMPLATE_NAME "([A-Za-z0-9_]|" PCT ")+(:[1-9][0-9]{0,3}|\\*)?"
+#define TEMPLATE                                                                                        \
+  "([-A-Za-z0-9._~!#$&()*+,/:;=?@\\[\\]" UCS "]|" PCT "|\\{[+#./;?&]?" TEMPLATE_NAME "(," TEMPLATE_NAME \
+  ")*\\})*"
 #define ATOM "[-A-Za-z0-9!#$%&'*+/=?^_`{|}~]+"
 #define POINTER "(/([^/~]|~[01])*)*"
 
@@ -75,16 +94,17 @@ const std::unordered_map<std::string_view, FormatRule>& table() {
       {"ipv6", {FormatKind::kRegex, IPV6}},
       {"uri", {FormatKind::kRegex, SCHEME ":" HIER TAIL}},
       {"uri-reference", {FormatKind::kRegex, "(" SCHEME ":" HIER "|" RELATIVE ")" TAIL}},
-      {"iri", {FormatKind::kRegex, SCHEME ":" HIER TAIL}},
-      {"iri-reference", {FormatKind::kRegex, "(" SCHEME ":" HIER "|" RELATIVE ")" TAIL}},
+      {"iri", {FormatKind::kRegex, SCHEME ":" IHIER ITAIL}},
+      {"iri-reference", {FormatKind::kRegex, "(" SCHEME ":" IHIER "|" IRELATIVE ")" ITAIL}},
       {"uuid", {FormatKind::kRegex, "[0-9A-Fa-f]{8}-([0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}"}},
       {"json-pointer", {FormatKind::kRegex, POINTER}},
       {"relative-json-pointer", {FormatKind::kRegex, "(0|[1-9][0-9]*)(#|" POINTER ")"}},
       // Expressions that every engine takes: characters, escapes, sets, groups to a depth of three, bounds.
       {"regex", {FormatKind::kRegex, RE_LEVEL3}},
       {"idn-email", {FormatKind::kRegex, ATOM "(\\." ATOM ")*@" LABEL "(\\." LABEL ")*"}},
-      {"idn-hostname", {FormatKind::kRefused, nullptr}},
-      {"uri-template", {FormatKind::kRefused, nullptr}},
+      // Which names beyond ASCII are right is a matter of tables that readers have or have not.
+      {"idn-hostname", {FormatKind::kRegex, LABEL "(\\." LABEL "){0,3}"}},
+      {"uri-template", {FormatKind::kRegex, TEMPLATE}},
   };
   return rules;
 }

@@ -2,6 +2,7 @@
 
 #include "core/utf8.h"
 #include "grammar/nfa.h"
+#include "grammar/unicode_properties.h"
 
 namespace millrace::grammar {
 namespace {
@@ -303,6 +304,25 @@ class RegexParser {
     return v;
   }
 
+  // After \p or \P.
+  CodepointSet unicode_set(bool outside) {
+    std::string_view name = text_.substr(at_, 1);
+    if (name == "{") {
+      const size_t end = text_.find('}', at_);
+      if (end == std::string_view::npos) bad("\\p{ without '}'");
+      name = text_.substr(at_ + 1, end - at_ - 1);
+      if (name.substr(0, 1) == "^") refuse("a Unicode property with '^'");
+      const std::optional<CodepointSet> set = unicode_property(name);
+      if (!set) refuse("a Unicode property that is not known");
+      at_ = end + 1;
+      return outside ? set->complement() : *set;
+    }
+    const std::optional<CodepointSet> set = unicode_property(name);
+    if (!set) refuse("a Unicode property that is not known");
+    ++at_;
+    return outside ? set->complement() : *set;
+  }
+
   // After peek() == '\\': a single character (returned), or a set (kNone returned).
   uint32_t escape(CodepointSet& set, bool in_class, RegexDialect dialect) {
     ++at_;
@@ -386,7 +406,8 @@ class RegexParser {
       }
       case 'p':
       case 'P':
-        refuse("a Unicode property");
+        set = unicode_set(c == 'P');
+        return kNone;
       default:
         break;
     }

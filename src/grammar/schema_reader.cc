@@ -401,7 +401,7 @@ void SchemaReader::read_strings(uint32_t schema, const Json& json, Parts& parts)
         it = formats_.emplace(name, std::move(set)).first;
       }
       uint64_t max = ~uint64_t{0};
-      if (name == "hostname" || name == "email") max = 253;
+      if (name == "hostname" || name == "idn-hostname" || name == "email") max = 253;
       with(sets_.string_shape(it->second, 0, max));
     });
 }

@@ -181,7 +181,6 @@ HAND = [
 ]
 
 REFUSED = [
-    {"type": "string", "format": "idn-hostname"},
     {"$ref": "http://example.com/elsewhere.json"},
     {"$ref": "#"},
     {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
