@@ -143,7 +143,7 @@ def overhead(args):
 
 def isa(args):
     print("16 and 32 users by instruction set, 96-token prompts, 48 out")
-    for name in ("avx512", "auto"):
+    for name in ("exact", "auto"):
         with Server(args, ["--isa", name]) as server:
             for count in (16, 32):
                 show(f"{name}, {count} users", server.load(args, *users(args, count, count)))

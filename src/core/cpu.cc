@@ -117,21 +117,26 @@ const CpuFeatures& cpu_features() {
 
 IsaLevel best_isa() {
   const CpuFeatures& f = cpu_features();
-  return f.avx512 ? IsaLevel::kAvx512 : f.avx2 ? IsaLevel::kAvx2 : IsaLevel::kScalar;
+  return f.amx      ? IsaLevel::kAmxInt8
+         : f.avx512 ? IsaLevel::kAvx512
+         : f.avx2   ? IsaLevel::kAvx2
+                    : IsaLevel::kScalar;
 }
 
 IsaLevel fastest_isa() { return cpu_features().amx ? IsaLevel::kAmx : best_isa(); }
 
 IsaLevel parse_isa(std::string_view name) {
   if (name == "auto") return fastest_isa();
-  for (IsaLevel level : {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512, IsaLevel::kAmx}) {
+  if (name == "exact") return best_isa();
+  for (IsaLevel level :
+       {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512, IsaLevel::kAmxInt8, IsaLevel::kAmx}) {
     if (name != isa_name(level)) continue;
     require(level <= fastest_isa(), ErrorCode::kUnsupported, "this CPU has no {} (its best level is {})",
             name, isa_name(fastest_isa()));
     return level;
   }
   fail(ErrorCode::kInvalidArgument,
-       "unknown instruction set '{}': expected auto, amx, avx512, avx2 or scalar", name);
+       "unknown instruction set '{}': expected auto, exact, amx, amx-int8, avx512, avx2 or scalar", name);
 }
 
 std::string_view isa_name(IsaLevel level) {
@@ -142,6 +147,8 @@ std::string_view isa_name(IsaLevel level) {
       return "avx2";
     case IsaLevel::kAvx512:
       return "avx512";
+    case IsaLevel::kAmxInt8:
+      return "amx-int8";
     case IsaLevel::kAmx:
       return "amx";
   }

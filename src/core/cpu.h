@@ -9,9 +9,10 @@
 namespace millrace {
 
 /// Levels a user can force with --isa. kAvx2 needs AVX2, FMA, F16C and BMI2; kAvx512 needs F, BW, VL, DQ and
-/// VNNI; kAmx needs besides the tiles of AMX with int8 and bfloat16, AVX-512 BF16, and the kernel's
-/// permission.
-enum class IsaLevel { kScalar, kAvx2, kAvx512, kAmx };
+/// VNNI; kAmxInt8 and kAmx need besides the tiles of AMX with int8 and bfloat16, AVX-512 BF16, and the
+/// kernel's permission. kAmxInt8 uses the tiles only where they give what vectors give in any company of
+/// rows; kAmx multiplies many rows of quantised weights as BF16.
+enum class IsaLevel { kScalar, kAvx2, kAvx512, kAmxInt8, kAmx };
 
 struct CpuFeatures {
   bool avx2 = false;      ///< AVX2 + FMA + F16C + BMI2, and the OS saves YMM
@@ -30,8 +31,8 @@ IsaLevel best_isa();
 /// rounding.
 IsaLevel fastest_isa();
 
-/// "auto", "amx", "avx512", "avx2", "scalar" to a level; Error(kInvalidArgument) for another word,
-/// Error(kUnsupported) for a level this CPU does not have.
+/// "auto" (fastest_isa), "exact" (best_isa) or a level's name to a level; Error(kInvalidArgument) for another
+/// word, Error(kUnsupported) for a level this CPU does not have.
 IsaLevel parse_isa(std::string_view name);
 std::string_view isa_name(IsaLevel level);
 

@@ -27,7 +27,7 @@ IsaKernels isa_kernels(IsaLevel isa) {
     IsaKernels k = {avx512::run_legacy, avx512::run_k_quants,    avx512::run_four_bits,
                     avx512::run_floats, avx512::input_kernels(), avx512::peaks()};
     if (cpu_features().avx512_bf16) k.peaks.bf16 = avx512bf16::peak_bf16;
-    if (isa == IsaLevel::kAmx) {
+    if (isa >= IsaLevel::kAmxInt8) {
       k.peaks.tile_int8 = amx::peak_tile_int8;
       k.peaks.tile_bf16 = amx::peak_tile_bf16;
     }
@@ -144,11 +144,23 @@ constexpr int64_t kNever = INT64_MAX;
 /// faster.
 constexpr int64_t kTileTokens = 20;
 
-void use_tiles(MatmulLayout& layout) {
+/// Below, what unpacking and the tiles' own loads and stores cost is not shared by enough tokens.
+constexpr int64_t kExactTileTokens = 24;
+
+void use_tiles(MatmulLayout& layout, IsaLevel isa) {
   // What the tiles multiply as fast as memory brings it, or what is slow in vectors, is theirs alone.
   if (MatmulRun run = amx::run_floats(layout.type)) {
     layout.few = layout.many = {MatmulInput::kBF16, run};
     layout.many_tokens = 0;
+    return;
+  }
+  if (isa == IsaLevel::kAmxInt8) {
+    for (RunChooser choose : {amx::run_legacy_exact, amx::run_k_quants_exact, amx::run_four_bits_exact}) {
+      const MatmulRun run = choose(layout.type);
+      if (!run) continue;
+      layout.many = {MatmulInput::kInt8, run};
+      layout.many_tokens = kExactTileTokens;
+    }
     return;
   }
   for (RunChooser choose : {amx::run_legacy, amx::run_k_quants, amx::run_four_bits}) {
@@ -181,7 +193,7 @@ LayoutTable make_layouts(IsaLevel isa) {
     const MatmulKernel kernel = vector_kernel(kernels, isa, type);
     table[i] = {type, shape.panel_bytes, shape.pack, kernel, kernel, kNever};
 #if defined(__x86_64__)
-    if (isa == IsaLevel::kAmx && kernel.run) use_tiles(table[i]);
+    if (isa >= IsaLevel::kAmxInt8 && kernel.run) use_tiles(table[i], isa);
 #endif
   }
   return table;
@@ -190,8 +202,9 @@ LayoutTable make_layouts(IsaLevel isa) {
 }  // namespace
 
 const MatmulLayout* matmul_layout(DType type, IsaLevel isa) {
-  static const LayoutTable tables[4] = {make_layouts(IsaLevel::kScalar), make_layouts(IsaLevel::kAvx2),
-                                        make_layouts(IsaLevel::kAvx512), make_layouts(IsaLevel::kAmx)};
+  static const LayoutTable tables[] = {make_layouts(IsaLevel::kScalar), make_layouts(IsaLevel::kAvx2),
+                                       make_layouts(IsaLevel::kAvx512), make_layouts(IsaLevel::kAmxInt8),
+                                       make_layouts(IsaLevel::kAmx)};
   const auto index = static_cast<size_t>(type);
   if (index >= kTypes) return nullptr;
   const MatmulLayout& layout = tables[static_cast<size_t>(isa)][index];

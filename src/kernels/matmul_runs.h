@@ -33,6 +33,11 @@ MatmulRun run_legacy(DType type);
 MatmulRun run_k_quants(DType type);
 MatmulRun run_four_bits(DType type);
 MatmulRun run_floats(DType type);
+// Input as int8, at least sixteen tokens, the bits of avx512's kernels; null for formats with two scales a
+// block.
+MatmulRun run_legacy_exact(DType type);
+MatmulRun run_k_quants_exact(DType type);
+MatmulRun run_four_bits_exact(DType type);
 double peak_tile_int8(int64_t iterations);
 double peak_tile_bf16(int64_t iterations);
 }  // namespace amx

@@ -12,7 +12,7 @@ Table make_table(IsaLevel level) {
   if (level >= IsaLevel::kAvx2) fill_avx2(t);
   if (level >= IsaLevel::kAvx512) fill_avx512(t);
   if (level >= IsaLevel::kAvx512 && cpu_features().avx512_bf16) fill_avx512bf16(t);
-  if (level >= IsaLevel::kAmx) fill_amx(t);
+  if (level >= IsaLevel::kAmxInt8) fill_amx(t);
 #endif
   return t;
 }
@@ -23,10 +23,13 @@ const Table& table(IsaLevel level) {
   static const Table scalar = make_table(IsaLevel::kScalar);
   static const Table avx2 = make_table(IsaLevel::kAvx2);
   static const Table avx512 = make_table(IsaLevel::kAvx512);
+  static const Table amx_int8 = make_table(IsaLevel::kAmxInt8);
   static const Table amx = make_table(IsaLevel::kAmx);
   switch (level) {
     case IsaLevel::kAmx:
       return amx;
+    case IsaLevel::kAmxInt8:
+      return amx_int8;
     case IsaLevel::kAvx512:
       return avx512;
     case IsaLevel::kAvx2:

@@ -96,7 +96,7 @@ struct Job {
 
   int64_t out_rows() const { return is_gated(epilogue) ? w.rows_ / 2 : w.rows_; }
   int64_t out_panels() const { return (out_rows() + kMatmulRows - 1) / kMatmulRows; }
-  bool tiles() const { return &kernel == &w.layout_->many; }
+  bool tiles() const { return &kernel == &w.layout_->many && kernel.input == kernels::MatmulInput::kBF16; }
   /// One pass over the weights, bound by memory.
   bool streams() const { return tokens <= (tiles() ? kFewTileTokens : kFewTokens); }
 };

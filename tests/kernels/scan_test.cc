@@ -6,6 +6,7 @@
 
 #include "core/random.h"
 #include "kernels/table.h"
+#include "testing/kernels.h"
 
 namespace millrace::kernels {
 namespace {
@@ -37,7 +38,7 @@ class ScanTest : public ::testing::TestWithParam<IsaLevel> {
 };
 
 INSTANTIATE_TEST_SUITE_P(EveryIsa, ScanTest, ::testing::ValuesIn(scan_levels()),
-                         [](const auto& info) { return std::string(isa_name(info.param)); });
+                         millrace::testing::isa_test_name);
 
 /// A chunk's memory: what lies behind each row is a guard that a kernel may neither use nor change.
 struct ChunkMemory {

@@ -28,7 +28,7 @@ class TableTest : public ::testing::TestWithParam<IsaLevel> {
 };
 
 INSTANTIATE_TEST_SUITE_P(EveryIsa, TableTest, ::testing::ValuesIn(isa_levels()),
-                         [](const auto& info) { return std::string(isa_name(info.param)); });
+                         millrace::testing::isa_test_name);
 
 /// Sizes around the vector widths, and larger odd ones.
 std::vector<int64_t> sizes(Random& random) {

@@ -167,7 +167,7 @@ const std::vector<NamedTable>& tables() {
       expanding.attention.attend_int8 = expanding.attention_bf16.attend_int8 = nullptr;
       made.push_back({made.back().name + " expanding", expanding});
     }
-    if (fastest_isa() == IsaLevel::kAmx) made.push_back({"amx", kernels::table(IsaLevel::kAmx)});
+    if (fastest_isa() == IsaLevel::kAmx) made.push_back({"amx", kernels::table(IsaLevel::kAmxInt8)});
     return made;
   }();
   return all;
@@ -256,8 +256,9 @@ TEST(Attention, ResultIsTheSameHoweverTheStepIsCut) {
       Case c;
       c.heads = 6;
       c.kv_heads = 2;
-      c.key_dim = 24;
-      c.value_dim = 16;
+      const bool wide = random.below(2);
+      c.key_dim = wide ? 64 : 24;
+      c.value_dim = wide ? 64 : 16;
       c.format = format;
       c.options.scale = 0.15f;
       c.options.window = random.below(2) ? 300 : 0;

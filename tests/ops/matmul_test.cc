@@ -143,7 +143,8 @@ void check_threads_and_batch(IsaLevel isa) {
 }
 
 TEST(Matmul, ThreadsAndBatchChangeNoBit) {
-  for (IsaLevel isa : {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512, IsaLevel::kAmx})
+  for (IsaLevel isa :
+       {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512, IsaLevel::kAmxInt8, IsaLevel::kAmx})
     if (isa <= fastest_isa()) check_threads_and_batch(isa);
 }
 

@@ -104,7 +104,7 @@ class MlaTest : public ::testing::TestWithParam<IsaLevel> {
 };
 
 INSTANTIATE_TEST_SUITE_P(EveryIsa, MlaTest, ::testing::ValuesIn(isa_levels()),
-                         [](const auto& info) { return std::string(isa_name(info.param)); });
+                         millrace::testing::isa_test_name);
 
 TEST_P(MlaTest, MatchesItsFormulaAndDoesNotDependOnTheCut) {
   for (const Shape& s : {Shape{1, 16, 4}, Shape{4, 24, 10}, Shape{7, 40, 3}, Shape{16, 128, 64}}) {

@@ -104,7 +104,7 @@ class SsmTest : public ::testing::TestWithParam<IsaLevel> {
 };
 
 INSTANTIATE_TEST_SUITE_P(EveryIsa, SsmTest, ::testing::ValuesIn(isa_levels()),
-                         [](const auto& info) { return std::string(isa_name(info.param)); });
+                         millrace::testing::isa_test_name);
 
 TEST_P(SsmTest, ConvolutionMatchesItsFormula) {
   for (const int32_t channels : {1, 5, 64, 70, 200})

@@ -38,7 +38,7 @@ class TopKTest : public ::testing::TestWithParam<IsaLevel> {
 };
 
 INSTANTIATE_TEST_SUITE_P(EveryIsa, TopKTest, ::testing::ValuesIn(isa_levels()),
-                         [](const auto& info) { return std::string(isa_name(info.param)); });
+                         millrace::testing::isa_test_name);
 
 TEST_P(TopKTest, IsWhatSortingGives) {
   for (int64_t round = 0; round < testing::scaled(60); ++round) {

@@ -1,7 +1,11 @@
 // What tests of kernels and ops share: the instruction sets to try and random inputs.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <algorithm>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/cpu.h"
@@ -12,9 +16,16 @@ namespace millrace::testing {
 /// Every instruction-set level that this machine runs, the slowest first.
 inline std::vector<IsaLevel> isa_levels() {
   std::vector<IsaLevel> all{IsaLevel::kScalar};
-  for (const IsaLevel level : {IsaLevel::kAvx2, IsaLevel::kAvx512, IsaLevel::kAmx})
+  for (const IsaLevel level : {IsaLevel::kAvx2, IsaLevel::kAvx512, IsaLevel::kAmxInt8, IsaLevel::kAmx})
     if (fastest_isa() >= level) all.push_back(level);
   return all;
+}
+
+/// Names a test's parameter, which may have letters, digits and underscores.
+inline std::string isa_test_name(const ::testing::TestParamInfo<IsaLevel>& info) {
+  std::string name(isa_name(info.param));
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
 }
 
 /// `n` normal values of the given spread (standard deviation) about `shift`.

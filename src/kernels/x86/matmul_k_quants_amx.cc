@@ -10,6 +10,13 @@ namespace {
 #include "kernels/matmul_int8.inc"
 // In the words of the one before.
 #include "kernels/x86/matmul_int8_tiles.inc"
+// In the words of both.
+#include "kernels/x86/matmul_exact_tiles.inc"
 }  // namespace
+#include "kernels/matmul_k_quants.inc"
+// The same choice of exact kernels.
+#undef run_int8
+#define run_int8 kExactRun
+#define run_k_quants run_k_quants_exact
 #include "kernels/matmul_k_quants.inc"
 }  // namespace millrace::kernels::amx
