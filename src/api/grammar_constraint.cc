@@ -77,6 +77,7 @@ GrammarConstraint::GrammarConstraint(std::shared_ptr<const ConstraintRules> rule
     : rules_(std::move(rules)) {
   if (rules_->reasoning_end && rules_->starts_in_reasoning) {
     phase_ = Phase::kReasoning;
+    if (rules_->reasoning_budget == 0) force(rules_->end_of_reasoning, Phase::kReasoning);
   } else {
     after_reasoning("");
     if (rules_->reasoning_end && rules_->reasoning_begin >= 0 && phase_ != Phase::kForced)

@@ -382,6 +382,9 @@ TEST(GrammarService, ReasoningIsFreeThenTheGrammarHolds) {
   ASSERT_NE(bounded, nullptr);
   const std::string text = walk(*bounded, tokenizer, random, "abcdef");
   EXPECT_EQ(text.substr(0, 11), "abc</think>");
+  const auto none = service.constraint(chat(R"("thinking_budget": 0)"), format, "<think>", true);
+  ASSERT_NE(none, nullptr);
+  EXPECT_EQ(walk(*none, tokenizer, random, "abcdef").substr(0, 8), "</think>");
   EXPECT_EQ(service.constraint(chat(R"("temperature": 1)"), format, "<think>", true), nullptr);
 }
 

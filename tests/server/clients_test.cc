@@ -19,9 +19,16 @@ TEST(Clients, OpenAiForPython) {
   if (python.empty())
     GTEST_SKIP() << "skipped: the Python clients are not installed (tests/server/clients/install)";
   Served s("");
-  const auto run = millrace::testing::run_process(
-      {(python / "bin/python").string(),
-       millrace::testing::fixture("server/clients/openai_client.py").string(), address(s) + "/v1"});
+  millrace::testing::TempDir folder;
+  const auto thinks = folder.path() / "thinks.jinja";
+  millrace::testing::write_file(thinks,
+                                "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+                                "{% if add_generation_prompt %}assistant: <think>\n{% endif %}");
+  Served thinker("", {"--chat-template", thinks.string(), "--reasoning-format", "think"});
+  const auto run =
+      millrace::testing::run_process({(python / "bin/python").string(),
+                                      millrace::testing::fixture("server/clients/openai_client.py").string(),
+                                      address(s) + "/v1", address(thinker) + "/v1"});
   EXPECT_EQ(run.exit_status, 0) << run.out << run.err;
   for (int i = 0; i < 100 && metric(s.port(), "vllm:num_requests_running") > 0; ++i)
     std::this_thread::sleep_for(20ms);
@@ -32,10 +39,10 @@ TEST(Clients, AnthropicForPython) {
   const auto python = installed("python");
   if (python.empty())
     GTEST_SKIP() << "skipped: the Python clients are not installed (tests/server/clients/install)";
-  Served s("");
+  Served s(""), many("", {"--tool-format", "json"});
   const auto run = millrace::testing::run_process(
       {(python / "bin/python").string(),
-       millrace::testing::fixture("server/clients/anthropic_client.py").string(), address(s)});
+       millrace::testing::fixture("server/clients/anthropic_client.py").string(), address(s), address(many)});
   EXPECT_EQ(run.exit_status, 0) << run.out << run.err;
 }
 

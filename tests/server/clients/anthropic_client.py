@@ -1,4 +1,7 @@
-"""Anthropic's official client for Python against a running server: anthropic_client.py http://HOST:PORT"""
+"""Anthropic's official client for Python against running servers: anthropic_client.py http://HOST:PORT MANY
+
+MANY is the address of one in whose format of calls the model writes call after call, to the bound of its tokens.
+"""
 import sys
 
 import anthropic
@@ -32,6 +35,29 @@ with client.messages.stream(model="default", max_tokens=200, messages=ask, tools
                             tool_choice={"type": "any"}) as stream:
     final = stream.get_final_message()
 assert final.stop_reason == "tool_use" and final.content[-1].name == "weather", final
+
+# Several calls at once: all but the one that the bound cuts are whole.
+several = anthropic.Anthropic(base_url=sys.argv[2], api_key="none", max_retries=0, timeout=30)
+tools.append({"name": "now", "description": "The time", "input_schema": {"type": "object", "properties": {}, "additionalProperties": False}})
+
+
+def check_calls(message, least):
+    uses = [block for block in message.content if block.type == "tool_use"]
+    assert len(uses) >= least and len({u.id for u in uses}) == len(uses), message
+    for u in uses[:-1]:
+        assert set(u.input) == ({"city"} if u.name == "weather" else set()), u
+    return uses
+
+
+made = several.messages.create(model="default", max_tokens=150, messages=ask, tools=tools, tool_choice={"type": "any"})
+check_calls(made, 2)
+with several.messages.stream(model="default", max_tokens=150, messages=ask, tools=tools, tool_choice={"type": "any"}) as stream:
+    began = sum(e.type == "content_block_start" and e.content_block.type == "tool_use" for e in stream)
+    final = stream.get_final_message()
+assert began == len(check_calls(final, 2)), final
+one = several.messages.create(model="default", max_tokens=150, messages=ask, tools=tools,
+                              tool_choice={"type": "any", "disable_parallel_tool_use": True})
+assert len(check_calls(one, 1)) == 1 and one.stop_reason == "tool_use", one
 
 after = ask + [{"role": "assistant", "content": [{"type": "tool_use", "id": use.id, "name": "weather", "input": use.input}]},
                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": use.id, "content": "sunny"}]}]
