@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <unordered_map>
 
 #include "core/utf8.h"
@@ -6,6 +7,38 @@
 
 namespace millrace::grammar {
 namespace {
+
+// The terminals of Lark's library that grammars import, as regular expressions. A string ends at the first
+// quote that is not escaped, a comment at its first end.
+#define INT "[0-9]+"
+#define FLOAT "([0-9]+[eE][-+]?[0-9]+|([0-9]+\\.[0-9]*|\\.[0-9]+)([eE][-+]?[0-9]+)?)"
+constexpr std::pair<std::string_view, std::string_view> kCommon[] = {
+    {"DIGIT", "[0-9]"},
+    {"HEXDIGIT", "[0-9a-fA-F]"},
+    {"INT", INT},
+    {"SIGNED_INT", "[-+]?" INT},
+    {"DECIMAL", "([0-9]+\\.[0-9]*|\\.[0-9]+)"},
+    {"FLOAT", FLOAT},
+    {"SIGNED_FLOAT", "[-+]?" FLOAT},
+    {"NUMBER", "(" FLOAT "|" INT ")"},
+    {"SIGNED_NUMBER", "[-+]?(" FLOAT "|" INT ")"},
+    {"ESCAPED_STRING", "\"([^\"\\\\\\n]|\\\\[^\\n])*\""},
+    {"LCASE_LETTER", "[a-z]"},
+    {"UCASE_LETTER", "[A-Z]"},
+    {"LETTER", "[a-zA-Z]"},
+    {"WORD", "[a-zA-Z]+"},
+    {"CNAME", "[_a-zA-Z][_a-zA-Z0-9]*"},
+    {"WS_INLINE", "[ \\t]+"},
+    {"WS", "[ \\t\\f\\r\\n]+"},
+    {"CR", "\\r"},
+    {"LF", "\\n"},
+    {"NEWLINE", "(\\r?\\n)+"},
+    {"SH_COMMENT", "#[^\\n]*"},
+    {"CPP_COMMENT", "//[^\\n]*"},
+    {"C_COMMENT", "/\\*([^*]|\\*+[^*/])*\\*+/"},
+    {"SQL_COMMENT", "--[^\\n]*"}};
+#undef INT
+#undef FLOAT
 
 class LarkParser {
  public:
@@ -89,8 +122,9 @@ class LarkParser {
       end_of_line();
       return;
     }
+    if (take("%import")) return import();
     if (peek() == '%') {
-      fail(ErrorCode::kUnsupported, "the grammar uses a directive other than %ignore ('{}')",
+      fail(ErrorCode::kUnsupported, "the grammar uses a directive other than %ignore and %import ('{}')",
            text_.substr(at_, std::min<size_t>(text_.size() - at_, 12)));
     }
     if (peek() == '?' || peek() == '!') ++at_;  // how trees are shaped does not matter here
@@ -101,6 +135,8 @@ class LarkParser {
       while ((peek() >= '0' && peek() <= '9') || peek() == '-') ++at_;
       skip_line();
     }
+    require(peek() != '{', ErrorCode::kUnsupported,
+            "the grammar uses a template ('{}'), which is not supported", n);
     if (!take(":")) bad("':' was expected");
     const RuleId id = id_of(n);
     if (defined_[id]) bad(fmt::format("'{}' is defined twice", n));
@@ -109,6 +145,45 @@ class LarkParser {
     g_.rules[id].expr = e;
     defined_[id] = true;
     end_of_line();
+  }
+
+  // %import common.NAME, %import common.NAME -> OTHER, %import common (NAME, OTHER)
+  void import() {
+    skip_line();
+    const std::string library = name();
+    require(library == "common", ErrorCode::kUnsupported,
+            "the grammar imports from '{}'; only 'common' is there", library);
+    if (take(".")) {
+      const std::string what = name();
+      skip_line();
+      std::string as = what;
+      if (take("->")) {
+        skip_line();
+        as = name();
+      }
+      define_common(what, as);
+    } else {
+      skip_line();
+      if (!take("(")) bad("'.' or '(' was expected");
+      do {
+        skip_blank();
+        const std::string what = name();
+        define_common(what, what);
+        skip_blank();
+      } while (take(","));
+      if (!take(")")) bad("')' was expected");
+    }
+    end_of_line();
+  }
+
+  void define_common(const std::string& what, const std::string& as) {
+    const auto it =
+        std::find_if(std::begin(kCommon), std::end(kCommon), [&](const auto& c) { return c.first == what; });
+    require(it != std::end(kCommon), ErrorCode::kUnsupported, "'common' has no '{}'", what);
+    const RuleId id = id_of(as);
+    if (defined_[id]) bad(fmt::format("'{}' is defined twice", as));
+    g_.rules[id].expr = parse_regex(g_, it->second, RegexDialect::kText, budget_).expr;
+    defined_[id] = true;
   }
 
   void end_of_line() {

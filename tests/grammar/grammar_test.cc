@@ -369,7 +369,8 @@ TEST(GrammarFrontEnds, Texts) {
   for (const char* bad :
        {"root ::= \"a", "root ::= b", "x ::= \"a\"", "root ::= (\"a\"", "root ::= [z-a]", "root ::= root"})
     EXPECT_THROW(make(SourceKind::kGbnf, bad), Error) << bad;
-  for (const char* bad : {"(", "a)", "[a", "a{3,2}", "*a", "(a)\\1", "a(?=b)c", "(?<=a)b", "\\p{Nonsense}", "a**"})
+  for (const char* bad :
+       {"(", "a)", "[a", "a{3,2}", "*a", "(a)\\1", "a(?=b)c", "(?<=a)b", "\\p{Nonsense}", "a**"})
     EXPECT_THROW(make(SourceKind::kRegex, bad), Error) << bad;
 }
 
