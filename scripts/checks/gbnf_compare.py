@@ -54,7 +54,7 @@ import {pathToFileURL} from "url";
 const root = process.argv[2];
 const {getLlama, LlamaGrammar} = await import(pathToFileURL(path.join(root, "node-llama-cpp/dist/index.js")).href);
 const llama = await getLlama({gpu: false, build: "never", logLevel: "disabled"});
-for (const {grammar, texts} of JSON.parse(fs.readFileSync(0, "utf8"))) {
+for (const {grammar, texts} of JSON.parse(fs.readFileSync(process.argv[3], "utf8"))) {
   let out = null;
   try {
     const g = new LlamaGrammar(llama, {grammar});
@@ -106,8 +106,10 @@ def main():
         script = os.path.join(folder, "compare.mjs")
         with open(script, "w", encoding="utf-8") as f:
             f.write(NODE)
-        run = subprocess.run(["node", script, os.path.abspath(args.node_modules)], capture_output=True, text=True,
-                             input=json.dumps([{"grammar": g, "texts": t} for _, g, t, _ in asked]))
+        with open(text_file, "w", encoding="utf-8") as f:
+            json.dump([{"grammar": g, "texts": t} for _, g, t, _ in asked], f)
+        run = subprocess.run(["node", script, os.path.abspath(args.node_modules), text_file], capture_output=True,
+                             text=True)
         verdicts = [json.loads(line) for line in run.stdout.splitlines()]
         if len(verdicts) != len(asked):
             sys.exit(f"node-llama-cpp answered {len(verdicts)} of {len(asked)}: {run.stderr[-500:]}")
