@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,6 +22,8 @@ namespace millrace::api {
 
 /// Errors: ApiError naming the parameter.
 GenerationRequest parse_chat_request(std::string_view body, const SchemaLimits& limits = {});
+/// The same of a body that has been parsed.
+GenerationRequest read_chat_request(const nlohmann::ordered_json& body, const SchemaLimits& limits = {});
 GenerationRequest parse_completion_request(std::string_view body, const SchemaLimits& limits = {});
 /// /v1/responses: input as text or items; earlier responses are not stored, so previous_response_id is
 /// refused.

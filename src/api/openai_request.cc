@@ -378,7 +378,10 @@ Json chat_tools(const Json& tools) {
 }  // namespace
 
 GenerationRequest parse_chat_request(std::string_view body, const SchemaLimits& limits) {
-  const Json json = parse_body(body);
+  return read_chat_request(parse_body(body), limits);
+}
+
+GenerationRequest read_chat_request(const Json& json, const SchemaLimits& limits) {
   GenerationRequest r;
   r.endpoint = Endpoint::kChat;
   Fields f(json, "");

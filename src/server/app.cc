@@ -378,7 +378,7 @@ struct App::State : std::enable_shared_from_this<App::State> {
         pieces |= std::string_view(name) == "return_token_strs" && body[name].get<bool>();
         body.erase(name);
       }
-      tokens = chat_prompt(api::parse_chat_request(body.dump(), options.bounds.schema), m).tokens;
+      tokens = chat_prompt(api::read_chat_request(body, options.bounds.schema), m).tokens;
     } else {
       api::Fields f(body, "");
       f.ignore({"model"});
