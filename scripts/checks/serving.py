@@ -2,7 +2,7 @@
 """What serving gains, measured in one run on this machine: `millrace serve` with one policy or option and with another,
 the same load on both by `millrace bench serve`.
 
-    serving.py --millrace build/release/millrace MODEL [--only batch,prefix,intruder,users,overhead,isa]
+    serving.py --millrace build/release/millrace MODEL [--only batch,prefix,intruder,users,overhead,alone,isa]
                [--threads N] [--scale X] [--serve "OPTIONS"]
 
   batch     16 users (96-token prompts, 48 out): one by one, static batches, the default; wanted: 3.5 times one by one
@@ -10,12 +10,15 @@ the same load on both by `millrace bench serve`.
   intruder  8 running streams, a prompt of 4,000 tokens in the middle: p99 between tokens at most 2.5 times the median
   users     1, 4 and 16 users: tokens per second together, time to the first token
   overhead  4 and 16 users: share of the wall time that is not spent in the model; wanted: at most 3 %
+  alone     greedy answers to 12 prompts one after the other and all at once: the same, for no company changes a bit
   isa       16 and 32 users with the default of bit-identical answers and with --isa auto
 
 --serve gives every server more options. Each figure is printed with the ratio that is wanted of it; the exit status is 1 when one is missed. --scale shortens it.
 """
 import argparse
+import concurrent.futures
 import json
+import random
 import re
 import shlex
 import signal
@@ -141,6 +144,23 @@ def overhead(args):
     return good
 
 
+def alone(args):
+    print("12 prompts of 5 to 200 random tokens, 24 tokens out, greedy")
+    rng = random.Random(5)
+    prompts = [[rng.randrange(100, 2000) for _ in range(rng.choice((5, 17, 40, 96, 150, 200)))] for _ in range(12)]
+    with Server(args, ["--no-prefix-cache"]) as server:
+        def answer(prompt):
+            body = {"prompt": prompt, "max_tokens": 24, "temperature": 0, "ignore_eos": True}
+            request = urllib.request.Request(server.url + "/v1/completions", json.dumps(body).encode(),
+                                             {"Content-Type": "application/json"})
+            return json.load(urllib.request.urlopen(request))["choices"][0]["text"]
+
+        one_by_one = [answer(prompt) for prompt in prompts]
+        with concurrent.futures.ThreadPoolExecutor(len(prompts)) as pool:
+            together = list(pool.map(answer, prompts))
+    return verdict("the same", sum(a == b for a, b in zip(one_by_one, together)), len(prompts))
+
+
 def isa(args):
     print("16 and 32 users by instruction set, 96-token prompts, 48 out")
     for name in ("exact", "auto"):
@@ -151,12 +171,13 @@ def isa(args):
 
 
 def main():
-    parts = {"batch": batch, "prefix": prefix, "intruder": intruder, "users": several, "overhead": overhead, "isa": isa}
+    parts = {"batch": batch, "prefix": prefix, "intruder": intruder, "users": several, "overhead": overhead, "alone": alone,
+             "isa": isa}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("--millrace", default="build/release/millrace")
     parser.add_argument("--threads", type=int, default=0)
-    parser.add_argument("--only", default="batch,prefix,intruder,users,overhead")
+    parser.add_argument("--only", default="batch,prefix,intruder,users,overhead,alone")
     parser.add_argument("--serve", default="", help="more options of every server")
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of requests")
     parser.add_argument("--stream", type=int, default=1000, help="tokens of each running stream")
