@@ -34,7 +34,7 @@ Dfa short_integers(uint32_t digits) {
 }
 
 constexpr uint32_t kMostCore = 10'000;
-constexpr size_t kMostPlaces = 18;
+constexpr size_t kMostDecimals = 18;
 constexpr uint32_t kDigits = 6;  ///< decimals up to so many digits are tried one by one
 
 // The decimals below 10^kDigits units of 10^-places that `member` accepts, as a tree of digits whose equal
@@ -281,8 +281,8 @@ FuzzySet NumberSets::fraction_multiples(const Decimal& divisor) {
   const auto places = static_cast<uint32_t>(divisor.fraction.size());
   std::string digits = divisor.digits + divisor.fraction;
   digits.erase(0, digits.find_first_not_of('0'));
-  require(places <= kMostPlaces && digits.size() <= 15, ErrorCode::kUnsupported,
-          "multipleOf {} cannot be enforced: it has more than {} places or 15 digits", name, kMostPlaces);
+  require(places <= kMostDecimals && digits.size() <= 15, ErrorCode::kUnsupported,
+          "multipleOf {} cannot be enforced: it has more than {} places or 15 digits", name, kMostDecimals);
   const uint64_t core = std::stoull(digits);
   const double rounded = std::strtod(name.c_str(), nullptr), power = std::pow(10.0, places);
   const double off = std::fma(rounded, power, -static_cast<double>(core)) / static_cast<double>(core);
