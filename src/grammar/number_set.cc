@@ -1,6 +1,7 @@
 #include "grammar/number_set.h"
 
 #include <cmath>
+#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "grammar/regex.h"
@@ -311,6 +312,15 @@ void NumberSets::add_scientific(const Decimal& bound, bool below, Dfa& sure) {
 FuzzySet NumberSets::bounded(const Decimal& bound, bool strict, bool below) {
   const std::string name = fmt::format("{}{}{}", below ? '<' : '>', strict ? '!' : '=', bound.text());
   if (const auto it = bounds_.find(name); it != bounds_.end()) return it->second;
+  // Most schemas have the same few bounds: 0, 1, 100.
+  static std::mutex mutex;
+  static std::map<std::string, FuzzySet> common;
+  const bool shared = name.size() <= 12;
+  if (shared) {
+    const std::lock_guard lock(mutex);
+    if (const auto it = common.find(name); it != common.end())
+      return bounds_.emplace(name, it->second).first->second;
+  }
   FuzzySet in = compare(bound, strict, below);
   // Surely outside is what surely lies beyond.
   const FuzzySet beyond = compare(bound, !strict, !below);
@@ -318,6 +328,11 @@ FuzzySet NumberSets::bounded(const Decimal& bound, bool strict, bool below) {
       std::make_shared<const Dfa>(combine(*base_.any.sure, *beyond.sure, SetOperation::kMinus, budget_));
   budget_.add_memory((in.sure->edges.size() + in.maybe->edges.size()) * sizeof(Dfa::Edge) + 200);
   bounds_.emplace(name, in);
+  if (shared) {
+    const std::lock_guard lock(mutex);
+    if (common.size() >= 256) common.clear();
+    common.emplace(name, in);
+  }
   return in;
 }
 

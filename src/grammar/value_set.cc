@@ -75,6 +75,9 @@ SetId ValueSets::both(SetId a, SetId b) {
   std::sort(parts.begin(), parts.end());
   parts.erase(std::unique(parts.begin(), parts.end()), parts.end());
   if (parts.size() == 1) return parts[0];
+  for (SetId p : parts)
+    if (nodes_[p].kind == Kind::kNot && std::binary_search(parts.begin(), parts.end(), nodes_[p].a))
+      return kNothing;
   uint64_t hash = 1;
   for (SetId p : parts) hash = (hash ^ p) * 0x9e3779b97f4a7c15ULL, hash ^= hash >> 29;
   const SetId known = ands_.find(hash, [&](SetId id) { return nodes_[id].parts == parts; });
@@ -417,6 +420,19 @@ Shapes ValueSets::unite(Shapes a, const Shapes& b) {
   return a;
 }
 
+namespace {
+
+// Whether `met`, an intersection with the object `x`, has no condition more than it.
+bool adds_nothing(const Shape& x, const Shape& met) {
+  if (x.type != JsonType::kObject) return false;
+  const ObjectShape &a = *x.object, &b = *met.object;
+  return a.groups.size() == b.groups.size() && a.required.size() == b.required.size() &&
+         a.key_names.size() == b.key_names.size() && a.implies.size() == b.implies.size() &&
+         a.witnesses.size() == b.witnesses.size() && a.min == b.min && a.max == b.max;
+}
+
+}  // namespace
+
 // False when they surely have nothing in common.
 bool ValueSets::meets(const Shape& a, const Shape& b) { return a.type == b.type && !disjoint({a}, {b}); }
 
@@ -433,7 +449,18 @@ Shapes ValueSets::subtract(const Shapes& a, const Shapes& b) {
         return true;
       });
       if (!left.empty()) {
-        left = intersect(left, negation(t));
+        Shapes rest;
+        for (const Shape& x : left) {
+          const Shapes met = intersect({x}, negation(t));
+          // What an alternative takes whole needs no other.
+          if (std::any_of(met.begin(), met.end(), [&](const Shape& m) { return adds_nothing(x, m); })) {
+            rest.push_back(x);
+          } else {
+            rest.insert(rest.end(), met.begin(), met.end());
+          }
+          check_count(rest.size());
+        }
+        left = std::move(rest);
       }
       left.insert(left.end(), apart.begin(), apart.end());
       if (left.empty()) break;
