@@ -118,6 +118,7 @@ Case conv_case(int32_t channels, int64_t rows) {
 Case make_case(const std::string& name, int64_t rows) {
   if (name == "mamba2-2.7b") return head_case({80, 64, 128, 1}, rows);
   if (name == "codestral") return head_case({128, 64, 128, 8}, rows);
+  if (name == "small-state") return head_case({64, 64, 16, 1}, rows);
   if (name == "qwen3-next") return delta_case({16, 32, 128, 128}, rows);
   if (name == "conv") return conv_case(8192, rows);
   throw Error(ErrorCode::kInvalidArgument, fmt::format("no case '{}'", name));
