@@ -424,6 +424,18 @@ TEST(GrammarFrontEnds, UnicodeProperties) {
   EXPECT_THROW(make(SourceKind::kJsonSchema, R"({"pattern":"\\p{Nonsense}"})"), Error);
 }
 
+TEST(GrammarFrontEnds, LarkLibrary) {
+  const auto g = make(SourceKind::kLark,
+                      "start: CNAME \"=\" (NUM | ESCAPED_STRING)\n"
+                      "%import common (CNAME, ESCAPED_STRING)\n%import common.SIGNED_NUMBER -> NUM\n"
+                      "%import common.WS\n%ignore WS");
+  for (const char* yes : {"a = 1", "_x2=-1.5e3", "s =\n\"a\\\"b\""}) EXPECT_TRUE(accepts(g, yes)) << yes;
+  for (const char* no : {"2 = 1", "a = \"b", "a = 1.5.2", "a ="}) EXPECT_FALSE(accepts(g, no)) << no;
+  for (const char* bad : {"start: X\n%import common.NOTHING -> X", "start: X\n%import python.X",
+                          "start: list{\"a\"}\nlist{x}: x+", "start: \"a\"\n%declare B"})
+    EXPECT_THROW(make(SourceKind::kLark, bad), Error) << bad;
+}
+
 // A case for every keyword in several drafts; few may be refused, and none judged wrongly, in two spellings.
 TEST(GrammarSchemas, KeywordsOfAllDrafts) {
   std::ifstream in(testing::fixture("grammar/keywords.jsonl"));
