@@ -70,7 +70,7 @@ std::string render_prompt(const text::ChatTemplate& chat_template, const Generat
       throw ApiError(e.code(), e.what(), "messages", "invalid_messages");
     }
   }
-  return request.continue_final_message ? cut_after_final(std::move(text), request) : text;
+  return request.continue_final_message ? cut_after_final(text, request) : text;
 }
 
 }  // namespace millrace::api

@@ -270,7 +270,7 @@ std::string gbnf_text_without(std::string_view mark, bool whole) {
               (repeated ? class_of(first) : class_of(std::string(first) + mark[n]));
   }
   const std::string again = repeated ? "" : "(" + beginnings + ")* ";
-  const std::string body = "(" + class_of(first) + " | " + again + "(" + broken + "))*";
+  std::string body = "(" + class_of(first) + " | " + again + "(" + broken + "))*";
   if (whole) return body;
   return body + " (" + beginnings + ")" + (repeated ? "?" : "*");
 }

@@ -35,7 +35,10 @@ std::string canonical(const Json& v) {
   if (v.is_object()) {
     std::map<std::string, std::string> members;
     for (const auto& [name, value] : v.items()) members[Json(name).dump()] = canonical(value);
-    for (const auto& [name, value] : members) out += (out.empty() ? "{" : ",") + name + ":" + value;
+    for (const auto& [name, value] : members) {
+      out += out.empty() ? "{" : ",";
+      out.append(name).append(":").append(value);
+    }
     return out.empty() ? "{}" : out + "}";
   }
   return v.is_number() ? decimal_of(nlohmann::json(v)).text() : v.dump();

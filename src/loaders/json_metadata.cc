@@ -126,10 +126,12 @@ class Flattener : public nlohmann::json_sax<nlohmann::json> {
     if (items.empty()) return;
     if (all_of_kind<std::string>(items)) {
       std::vector<std::string> list;
+      list.reserve(items.size());
       for (const Scalar& s : items) list.push_back(std::get<std::string>(s));
       out_.set(path, list);
     } else if (all_of_kind<bool>(items)) {
       std::vector<bool> list;
+      list.reserve(items.size());
       for (const Scalar& s : items) list.push_back(std::get<bool>(s));
       out_.set(path, list);
     } else {

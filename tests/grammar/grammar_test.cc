@@ -25,7 +25,9 @@ std::shared_ptr<const CompiledGrammar> make(SourceKind kind, const std::string& 
   Source s;
   s.kind = kind;
   s.text = text;
-  return compile(s, bytes());
+  CompileOptions options;
+  options.limits.seconds *= testing::slowness();
+  return compile(s, bytes(), options);
 }
 
 bool accepts(const std::shared_ptr<const CompiledGrammar>& g, const std::string& text) {

@@ -9,7 +9,7 @@
 namespace millrace::kernels {
 namespace {
 
-constexpr int kTileVectors = kTokenTile / kLanes;
+inline constexpr int kTileVectors = kTokenTile / kLanes;
 
 /// Whatever changes scores before the softmax: scale of stored keys, cap, slope, mask. In place in the
 /// scratch.
@@ -221,7 +221,7 @@ struct Int8Dot {
 };
 
 /// Vectors of sums that fit the registers beside the operands: 24 of 32, or 12 of 16.
-constexpr int kSumVectors = kLanes == 16 ? 24 : 12;
+inline constexpr int kSumVectors = kLanes == 16 ? 24 : 12;
 constexpr int at_once(int rows, int vectors_each) {
   const int fit = kSumVectors / (rows * vectors_each);
   return fit >= 4 ? 4 : fit >= 2 ? 2 : 1;

@@ -35,7 +35,7 @@ class FlushSmall {
 
 /// Rows of neighbouring tokens lie a layer's width apart, on pages of their own, where the processor does not
 /// fetch ahead by itself: what the token kAhead further on reads or writes is asked for.
-constexpr int64_t kAhead = 8;
+inline constexpr int64_t kAhead = 8;
 inline void fetch_row(const float* row, int64_t stride, int64_t floats) {
   for (int64_t i = 0; i < floats; i += 16) __builtin_prefetch(row + kAhead * stride + i);
 }
@@ -166,7 +166,7 @@ inline void chunk_columns(const ChunkScan& s, int64_t p, int64_t lanes) {
 }
 
 /// Vectors of a strip that are done together, as the registers allow.
-constexpr int kStripVectors = kLanes == 16 ? 4 : 2;
+inline constexpr int kStripVectors = kLanes == 16 ? 4 : 2;
 
 template <bool kSolve>
 inline void chunk_strip(const ChunkScan& s) {

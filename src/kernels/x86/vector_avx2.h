@@ -10,7 +10,7 @@ namespace {
 
 using F = __m256;
 using I = __m256i;
-constexpr int kLanes = 8;
+inline constexpr int kLanes = 8;
 
 inline F load(const float* p) { return _mm256_loadu_ps(p); }
 inline void store(float* p, F x) { _mm256_storeu_ps(p, x); }

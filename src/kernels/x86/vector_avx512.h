@@ -16,7 +16,7 @@ namespace {
 
 using F = __m512;
 using I = __m512i;  ///< as many 32-bit integers
-constexpr int kLanes = 16;
+inline constexpr int kLanes = 16;
 
 inline F load(const float* p) { return _mm512_loadu_ps(p); }
 inline void store(float* p, F x) { _mm512_storeu_ps(p, x); }

@@ -50,7 +50,7 @@ Value to_value(jinja::Runtime& runtime, const Json& json, int depth) {
       std::vector<std::pair<Value, Value>> entries;
       for (const auto& [key, item] : json.items())
         entries.emplace_back(runtime.string(key), to_value(runtime, item, depth + 1));
-      return runtime.dict(std::move(entries));
+      return runtime.dict(entries);
     }
     default:
       return Value::none();

@@ -251,7 +251,7 @@ Value filter_format(Runtime& rt, const Value& value, Arguments& arguments) {
   if (arguments.keyword.empty()) return percent_format(rt, format, rt.tuple(arguments.positional));
   std::vector<std::pair<Value, Value>> entries;
   for (const auto& [key, item] : arguments.keyword) entries.emplace_back(rt.string(key), item);
-  return percent_format(rt, format, rt.dict(std::move(entries)));
+  return percent_format(rt, format, rt.dict(entries));
 }
 
 Value filter_indent(Runtime& rt, const Value& value, Arguments& arguments) {

@@ -424,7 +424,7 @@ void Interpreter::bind_macro(const Stmt& statement, const std::string& name, Arg
       run_error("macro {} takes no keyword argument {}", python_quoted(name), python_quoted(key));
     rest.emplace_back(string(key), value);
   }
-  if (parameters.uses_kwargs) scope_->set("kwargs", dict(std::move(rest)));
+  if (parameters.uses_kwargs) scope_->set("kwargs", dict(rest));
   Values varargs;
   if (arguments.positional.size() > count) {
     if (!parameters.uses_varargs)
@@ -600,7 +600,7 @@ Value Interpreter::evaluate_dict(const Expr& expr) {
     Value key = evaluate(*expr.children[i]);
     entries.emplace_back(std::move(key), evaluate(*expr.children[i + 1]));
   }
-  return dict(std::move(entries));
+  return dict(entries);
 }
 
 Value Interpreter::evaluate_subscript(const Expr& expr) {

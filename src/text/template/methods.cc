@@ -442,7 +442,7 @@ Value from_keys(Runtime& rt, const Arguments& arguments) {
   std::vector<std::pair<Value, Value>> entries;
   Iterator it(rt, bound[0]);
   for (Value key; it.next(key);) entries.emplace_back(key, bound.has(1) ? bound[1] : Value::none());
-  return rt.dict(std::move(entries));
+  return rt.dict(entries);
 }
 
 Value dict_method(Runtime& rt, const Value& self, const std::string& name, const Arguments& arguments) {
@@ -515,7 +515,7 @@ Value global_dict(Runtime& rt, const Arguments& arguments) {
     }
   }
   for (const auto& [key, value] : arguments.keyword) entries.emplace_back(rt.string(key), value);
-  return rt.dict(std::move(entries));
+  return rt.dict(entries);
 }
 
 Value global_cycler(Runtime& rt, const Arguments& arguments) {
