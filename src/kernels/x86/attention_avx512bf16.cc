@@ -4,9 +4,9 @@
 // Each of these is written in the words of the one before.
 // clang-format off
 #include "kernels/x86/vector_avx512.h"
-#include "kernels/x86/math.inl.h"
-#include "kernels/x86/attention.inl.h"
-#include "kernels/x86/attention_bf16.inl.h"
+#include "kernels/x86/math.inc"
+#include "kernels/x86/attention.inc"
+#include "kernels/x86/attention_bf16.inc"
 // clang-format on
 
 namespace millrace::kernels {

@@ -1,4 +1,4 @@
-// Sixteen floats at a time, in the few verbs that the shared kernels (*.inl.h) are written in. Everything has
+// Sixteen floats at a time, in the few verbs that the shared kernels (*.inc) are written in. Everything has
 // internal linkage: each file that includes this is compiled for AVX-512 only.
 #pragma once
 
