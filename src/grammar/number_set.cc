@@ -114,8 +114,7 @@ const NumberSets::Base& NumberSets::base() {
   return made;
 }
 
-NumberSets::NumberSets(SetAlgebra& algebra, Budget& budget)
-    : algebra_(algebra), budget_(budget), base_(base()) {}
+NumberSets::NumberSets(Budget& budget) : budget_(budget), base_(base()) {}
 
 // "-" before texts of `negative`, or texts of `positive`.
 Dfa NumberSets::signed_set(const Dfa* positive, const Dfa* negative) {

@@ -31,7 +31,7 @@ Decimal decimal_of_text(std::string_view text);
 /// Automata that many schemas share, made once.
 class NumberSets {
  public:
-  explicit NumberSets(SetAlgebra& algebra, Budget& budget);
+  explicit NumberSets(Budget& budget);
   const FuzzySet& any() const { return base_.any; }
   const FuzzySet& integers() const { return base_.integers; }
   const std::shared_ptr<const Dfa>& plain_integers() const { return base_.plain_integers; }
@@ -62,7 +62,6 @@ class NumberSets {
   Dfa magnitude_at_most(const Decimal& bound, bool strict);
   Dfa signed_set(const Dfa* positive, const Dfa* negative);
 
-  SetAlgebra& algebra_;
   Budget& budget_;
   const Base& base_;
   std::map<std::string, FuzzySet> bounds_;

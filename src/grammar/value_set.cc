@@ -3,7 +3,7 @@
 #include <algorithm>
 
 namespace millrace::grammar {
-ValueSets::ValueSets(Budget& budget) : budget_(budget), algebra_(budget), numbers_(algebra_, budget) {
+ValueSets::ValueSets(Budget& budget) : budget_(budget), algebra_(budget), numbers_(budget) {
   any_string_ = std::make_shared<const Dfa>(any_text());
   nodes_.push_back({Kind::kNothing, 0, 0, State::kDone, {}, {}});
   Shape s;
