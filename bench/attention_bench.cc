@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "bench.h"
 #include "core/cpu.h"
 #include "core/error.h"
 #include "kernels/matmul.h"
@@ -21,18 +22,9 @@
 namespace millrace {
 namespace {
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-std::vector<std::string> split(const std::string& text, char at) {
-  std::vector<std::string> parts;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(at, begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
+using bench::now;
+using bench::split;
+
 double median(std::vector<double> v) {
   std::sort(v.begin(), v.end());
   return v[v.size() / 2];
@@ -46,7 +38,7 @@ struct Work {
   int32_t rows = 0, blocks = 0;
 };
 
-Work make_work(const std::string& text, std::mt19937&) {
+Work make_work(const std::string& text) {
   Work w;
   for (const std::string& part : split(text, '+')) {
     const auto n = split(part, 'x');
@@ -79,7 +71,7 @@ int run(int argc, char** argv) {
   ops::AttentionOptions options;
   options.scale = 0.125f;
   for (const std::string& text : shapes) {
-    const Work work = make_work(text, random);
+    const Work work = make_work(text);
     const auto rows = static_cast<size_t>(work.rows);
     std::vector<float> q(rows * kHeads * kDim), kv(rows * kKvHeads * kDim), out(q.size());
     for (auto& x : q) x = normal(random);
@@ -132,10 +124,5 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace millrace
 int main(int argc, char** argv) {
-  try {
-    return millrace::run(argc, argv);
-  } catch (const std::exception& e) {
-    fmt::print(stderr, "attention_bench: {}\n", e.what());
-    return 1;
-  }
+  return millrace::bench::guarded("attention_bench", millrace::run, argc, argv);
 }

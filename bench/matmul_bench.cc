@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "bench.h"
 #include "core/cpu.h"
 #include "core/error.h"
 #include "ops/matmul.h"
@@ -20,34 +21,9 @@
 namespace millrace {
 namespace {
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> parts;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
-/// Operations a second of all threads together; the best of a few short runs.
-double peak(ThreadPool& pool, double (*kernel)(int64_t)) {
-  if (!kernel) return 0;
-  double best = 0;
-  for (int round = 0; round < 6; ++round) {
-    std::vector<double> operations(static_cast<size_t>(pool.num_threads()));
-    const double begin = now();
-    pool.run([&](int thread) { operations[static_cast<size_t>(thread)] = kernel(1'000'000); });
-    double sum = 0;
-    for (double o : operations) sum += o;
-    best = std::max(best, sum / (now() - begin));
-  }
-  return best;
-}
+using bench::now;
+using bench::peak;
+using bench::split;
 
 double read_bandwidth(ThreadPool& pool) {
   const AlignedBuffer buffer(size_t{1} << 30);
@@ -133,10 +109,5 @@ int run(int argc, char** argv) {
 }  // namespace millrace
 
 int main(int argc, char** argv) {
-  try {
-    return millrace::run(argc, argv);
-  } catch (const std::exception& e) {
-    fmt::print(stderr, "matmul_bench: {}\n", e.what());
-    return 1;
-  }
+  return millrace::bench::guarded("matmul_bench", millrace::run, argc, argv);
 }

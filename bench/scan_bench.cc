@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "bench.h"
 #include "core/checked.h"
 #include "core/cpu.h"
 #include "core/error.h"
@@ -22,19 +23,9 @@
 namespace millrace {
 namespace {
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-std::vector<std::string> split(const std::string& text, char at = ',') {
-  std::vector<std::string> parts;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(at, begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
+using bench::now;
+using bench::peak;
+using bench::split;
 
 /// Where the engine's rows and states lie: aligned, in large pages.
 class Floats {
@@ -50,20 +41,6 @@ class Floats {
  private:
   std::shared_ptr<AlignedBuffer> memory_;
 };
-
-/// Operations a second of all threads together; the best of a few short runs.
-double peak(ThreadPool& pool, double (*kernel)(int64_t)) {
-  double best = 0;
-  for (int round = 0; kernel && round < 6; ++round) {
-    std::vector<double> operations(static_cast<size_t>(pool.num_threads()));
-    const double begin = now();
-    pool.run([&](int thread) { operations[static_cast<size_t>(thread)] = kernel(1'000'000); });
-    double sum = 0;
-    for (double o : operations) sum += o;
-    best = std::max(best, sum / (now() - begin));
-  }
-  return best;
-}
 
 /// What is timed: a step over the sequences, and its operations a token.
 struct Case {
@@ -162,11 +139,4 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace millrace
 
-int main(int argc, char** argv) {
-  try {
-    return millrace::run(argc, argv);
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "scan_bench: %s\n", e.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return millrace::bench::guarded("scan_bench", millrace::run, argc, argv); }

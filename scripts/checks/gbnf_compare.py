@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-from lark_compare import changed
+import grammar_texts
 
 GRAMMARS = [
     'root ::= "a" | "b" "c"*',
@@ -80,22 +80,12 @@ def main():
         grammar_file, text_file = os.path.join(folder, "grammar"), os.path.join(folder, "texts")
         command = [args.millrace, "grammar"]
         for number, grammar in enumerate(GRAMMARS, 1):
-            with open(grammar_file, "w", encoding="utf-8") as f:
-                f.write(grammar)
-            run = subprocess.run(command + ["sample", "--gbnf", grammar_file, "--seed", str(args.seed), "--count",
-                                            str(args.samples), "--max-tokens", "25"], capture_output=True, text=True)
-            if run.returncode:
+            found = grammar_texts.verdicts(args, "--gbnf", grammar, folder, random_)
+            if isinstance(found, str):
                 wrong += 1
-                print(f"grammar {number}: {run.stderr.strip()}")
+                print(f"grammar {number}: {found}")
                 continue
-            samples = [json.loads(line) for line in run.stdout.splitlines()]
-            alphabet = sorted(set("".join(samples) + "ab01 ,\n\"\\é*/#-"))
-            texts = samples + [""] + [changed(random_, s, alphabet) for s in samples for _ in range(3)]
-            with open(text_file, "w", encoding="utf-8") as f:
-                f.writelines(json.dumps(t) + "\n" for t in texts)
-            run = subprocess.run(command + ["check", "--gbnf", grammar_file, "--instances", text_file],
-                                 capture_output=True, text=True, check=True)
-            asked.append((number, grammar, texts, [json.loads(line)["accepted"] for line in run.stdout.splitlines()]))
+            asked.append((number, grammar, *found))
         for grammar in REFUSED:
             with open(grammar_file, "w", encoding="utf-8") as f:
                 f.write(grammar)

@@ -8,17 +8,12 @@ of its texts, whatever a lexer would prefer.
 usage: lark_compare.py --millrace PATH [--samples 40] [--seed 1]
 """
 import argparse
-import json
-import os
 import random
-import subprocess
 import sys
 import tempfile
 
-try:
-    import lark
-except ImportError:  # gbnf_compare.py takes changed() from here
-    lark = None
+import grammar_texts
+import lark
 
 GRAMMARS = [
     'start: "a" | "b"',
@@ -54,22 +49,6 @@ GRAMMARS = [
 ]
 
 
-def changed(random_, text, alphabet):
-    chars = list(text)
-    for _ in range(random_.randrange(1, 3)):
-        kind, at = random_.randrange(4), random_.randrange(len(chars) + 1)
-        if kind == 0:
-            chars.insert(at, random_.choice(alphabet))
-        elif chars and kind == 1:
-            del chars[min(at, len(chars) - 1)]
-        elif chars and kind == 2:
-            chars[min(at, len(chars) - 1)] = random_.choice(alphabet)
-        elif chars:
-            a, b = random_.randrange(len(chars)), random_.randrange(len(chars))
-            chars[a], chars[b] = chars[b], chars[a]
-    return "".join(chars)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--millrace", required=True)
@@ -79,25 +58,13 @@ def main():
     random_ = random.Random(args.seed)
     wrong = texts_seen = taken = 0
     with tempfile.TemporaryDirectory() as folder:
-        grammar_file, text_file = os.path.join(folder, "grammar"), os.path.join(folder, "texts")
         for number, grammar in enumerate(GRAMMARS, 1):
-            with open(grammar_file, "w", encoding="utf-8") as f:
-                f.write(grammar)
-            command = [args.millrace, "grammar"]
-            run = subprocess.run(command + ["sample", "--lark", grammar_file, "--seed", str(args.seed), "--count",
-                                            str(args.samples), "--max-tokens", "25"], capture_output=True, text=True)
-            if run.returncode:
+            found = grammar_texts.verdicts(args, "--lark", grammar, folder, random_)
+            if isinstance(found, str):
                 wrong += 1
-                print(f"grammar {number}: {run.stderr.strip()}")
+                print(f"grammar {number}: {found}")
                 continue
-            samples = [json.loads(line) for line in run.stdout.splitlines()]
-            alphabet = sorted(set("".join(samples) + "ab01 ,\n\"\\é*/#-"))
-            texts = samples + [""] + [changed(random_, s, alphabet) for s in samples for _ in range(3)]
-            with open(text_file, "w", encoding="utf-8") as f:
-                f.writelines(json.dumps(t) + "\n" for t in texts)
-            run = subprocess.run(command + ["check", "--lark", grammar_file, "--instances", text_file],
-                                 capture_output=True, text=True, check=True)
-            ours = [json.loads(line)["accepted"] for line in run.stdout.splitlines()]
+            texts, ours = found
             reference = lark.Lark(grammar, parser="earley", lexer="dynamic_complete")
             for text, accepted in zip(texts, ours):
                 try:

@@ -73,8 +73,8 @@ LoadedModel load(const ModelArguments& a, NeedTokenizer need) {
   }
   loaded.checkpoint = std::make_shared<loaders::Checkpoint>(
       a.path.empty() ? open_embedded_model() : loaders::open_checkpoint(a.path));
-  // A small model gains nothing from the matrix unit, whose activations are BF16; without it the same text
-  // comes of every machine.
+  // A small model gains nothing from BF16 activations on the matrix unit; without them the same text comes of
+  // every machine.
   if (a.isa == "auto" && models::is_small(tensor_bytes(*loaded.checkpoint)))
     options.isa = loaded.isa = best_isa();
   try {
