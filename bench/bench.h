@@ -1,5 +1,5 @@
-// What the programs that time kernels alone share: a clock, lists on the command line, the machine's peaks, and errors as
-// sentences.
+// What the programs that time kernels alone share: a clock, lists on the command line, the machine's peaks,
+// and errors as sentences.
 #pragma once
 
 #include <fmt/format.h>
