@@ -525,5 +525,73 @@ TEST(GrammarCompilerTest, CachesCancelsAndMeetsDeadlines) {
   }
 }
 
+TEST(GrammarCompilerTest, OutlivesGrammarsThatTakeTooLong) {
+  GrammarCompiler::Options options;
+  options.limits.seconds = 0;  // those that it makes for itself, too
+  GrammarCompiler compiler(bytes(), options);
+  Source s;
+  s.kind = SourceKind::kRegex;
+  s.text = "a+";
+  for (int i = 0; i < 2; ++i) {
+    try {
+      compiler.submit(s).get();
+      FAIL() << "there was no time";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::kLimitExceeded);
+    }
+  }
+}
+
+// Requests, given up and not, and matchers on several threads, while masks are made in the background and few
+// of what was compiled is kept.
+TEST(GrammarCompilerTest, ServesThreads) {
+  GrammarCompiler::Options options;
+  options.cache_entries = 3;
+  options.limits.seconds = 600;  // not what is tested
+  GrammarCompiler compiler(bytes(), options);
+  const std::vector<std::pair<Source, std::string>> wanted = {
+      {{SourceKind::kJson, {}, {}}, R"({"a":[1,true,"x\u0041"],"b":{}})"},
+      {{SourceKind::kJsonObject, {}, {}}, R"({"key":-1.5e3})"},
+      {{SourceKind::kJsonSchema,
+        R"({"type":"object","properties":{"n":{"type":"integer","minimum":7}}})",
+        {}},
+       R"({"n":12})"},
+      {{SourceKind::kJsonSchema, R"({"enum":["one","two",3]})", {}}, R"("two")"},
+      {{SourceKind::kRegex, "[ab]*a[ab]{4}", {}}, "abbabbab"},
+      {{SourceKind::kGbnf, "root ::= \"(\" root \")\" | [a-z]+", {}}, "((word))"},
+      {{SourceKind::kChoices, R"(["yes","no"])", {}}, "no"},
+  };
+  std::vector<Matcher> begun;  // forked by all
+  for (const auto& [source, text] : wanted) begun.emplace_back(compiler.submit(source).get());
+  const int64_t rounds = testing::scaled(40);
+  const uint64_t seed = testing::seed();
+  std::vector<std::thread> threads;
+  for (uint32_t t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      Random random(seed + t);
+      for (int64_t round = 0; round < rounds; ++round) {
+        const size_t i = random.below(static_cast<uint32_t>(wanted.size()));
+        const auto& [source, text] = wanted[i];
+        const auto ticket = compiler.submit(source);
+        if (random.below(3) == 0) continue;
+        Matcher matcher = random.below(2) ? begun[i].fork() : Matcher(ticket.get());
+        Matcher fork = matcher.fork();
+        std::vector<uint64_t> mask(matcher.mask_words());
+        for (const char c : text) {
+          matcher.fill_mask(mask);
+          const auto b = static_cast<uint8_t>(c);
+          EXPECT_TRUE((mask[b >> 6] >> (b & 63)) & 1) << text;
+          EXPECT_TRUE(matcher.accept(b)) << text;
+        }
+        EXPECT_TRUE(matcher.can_end()) << text;
+        EXPECT_EQ(fork.viable_prefix(text), text.size());
+        EXPECT_GT(compiler.cached_bytes(), 0u);
+      }
+    });
+  for (std::thread& t : threads) t.join();
+  EXPECT_LE(compiler.cached_entries(), 3u);
+  compiler.wait_warm();
+}
+
 }  // namespace
 }  // namespace millrace::grammar
