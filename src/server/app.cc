@@ -54,19 +54,24 @@ class Workers {
   explicit Workers(int threads) {
     for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { main(); });
   }
-  ~Workers() {
+  ~Workers() { stop(); }
+  /// Waits for what is being done; what waits is dropped.
+  void stop() {
+    std::deque<std::function<void()>> dropped;
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
+      dropped.swap(queue_);
     }
     wake_.notify_all();
     for (std::thread& t : threads_) t.join();
+    threads_.clear();
   }
-  /// False when `limit` pieces of work are waiting.
+  /// False when `limit` pieces of work are waiting, and after stop().
   bool add(std::function<void()> work, size_t limit) {
     {
       const std::lock_guard lock(mutex_);
-      if (queue_.size() >= limit) return false;
+      if (stopping_ || queue_.size() >= limit) return false;
       queue_.push_back(std::move(work));
     }
     wake_.notify_one();
@@ -138,6 +143,14 @@ struct App::State : std::enable_shared_from_this<App::State> {
     if (m == nullptr)
       throw http_error(503, "the model is still being loaded: try again later", "", "loading");
     return *m;
+  }
+
+  /// Closes everything. Then nobody uses the model any more, nor holds the state: were a worker the last to
+  /// let go of it, it would wait for itself.
+  void stop() {
+    http->stop();
+    workers.stop();  // these hand on to the others
+    slow_workers.stop();
   }
 
   void handle(const RequestPtr& request, const ResponsePtr& response) {
@@ -431,7 +444,7 @@ App::App(AppOptions options) : state_(std::make_shared<State>(std::move(options)
       });
 }
 
-App::~App() { state_->http->stop(); }
+App::~App() { state_->stop(); }
 
 void App::start() { state_->http->start(); }
 
@@ -450,7 +463,7 @@ void App::drain(double seconds) {
   if (m != nullptr) m->engine->drain(seconds);
   const double used = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   state_->http->wait_idle(std::max(1.0, seconds - used));
-  state_->http->stop();
+  state_->stop();
 }
 
 }  // namespace millrace::server

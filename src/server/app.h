@@ -32,7 +32,8 @@ class App {
   void start();
   void set_model(ServedModel model);
   int port() const;
-  /// No new requests; waits for those at work, at most so long; then closes everything.
+  /// No new requests; waits for those at work, at most so long; then closes everything. After it, as after
+  /// the destructor, only the engine still uses what set_model() was given.
   void drain(double seconds);
 
  private:

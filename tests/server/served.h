@@ -88,6 +88,10 @@ class Served {
       waitpid(pid_, &status_, 0);
     }
     if (log_.joinable()) log_.join();
+    // A sanitizer that found something while the server ran says so with its status, too.
+    if (pid_ > 0) {
+      EXPECT_TRUE(WIFEXITED(status_) && WEXITSTATUS(status_) == 0) << "status " << status_ << "\n" << text_;
+    }
   }
   int port() const { return port_; }
   pid_t pid() const { return pid_; }
@@ -209,7 +213,7 @@ inline Reply ask(int port, const std::string& method, const std::string& path, c
                  const std::string& headers = "") {
   Client c(port);
   c.send_all(request_text(method, path, body, headers));
-  return parse_reply(c.receive());
+  return parse_reply(c.receive("", 10 * millrace::testing::slowness()));
 }
 
 inline double metric(int port, const std::string& name) {
