@@ -11,6 +11,8 @@ namespace {
 constexpr size_t kWaitingLookedAt = 64;
 /// However slow a prompt's rows are, it gets on by so many in a step.
 constexpr int32_t kLeastMixedRows = 4;
+/// A reader that is behind for less is worth its blocks: it may go on before they could be of use to another.
+constexpr double kIdleSeconds = 1;
 
 }  // namespace
 
@@ -36,6 +38,7 @@ void Loop::build_input(double time) {
     v.tokens = static_cast<int32_t>(s.tokens.size());
     v.computed = s.computed;
     v.runnable = s.request->full_since == 0 && !s.waits_for_beams;
+    v.idle = s.request->full_since != 0 && time - s.request->full_since >= kIdleSeconds;
     v.sequences = s.request->forked ? 1 : s.request->answers();
     if (s.stop_at > s.computed) v.stop_at = s.stop_at;
     // Every row's logits are kept until the step is over: not for too many at once.
@@ -46,18 +49,25 @@ void Loop::build_input(double time) {
     }
     return v;
   };
-  int64_t decodes = 0, prompts = static_cast<int64_t>(std::min(waiting_.size(), kWaitingLookedAt));
+  int64_t decodes = 0, prompts = 0;
   coming_.clear();
   for (Sequence* s : running_) {
-    view_running(*s, view(*s));
+    SequenceView& v = view(*s);
+    view_running(*s, v);
     const auto left = static_cast<int64_t>(s->tokens.size()) - s->computed;
     (left == 1 ? decodes : prompts) += 1;
-    if (left > 1 && !waiting_.empty())
+    if (left > 1 && v.runnable && !waiting_.empty())
       for (size_t b = static_cast<size_t>(s->computed / options_.block_size); b < s->hashes.size(); ++b)
         coming_.insert(s->hashes[b]);
   }
-  const size_t most = std::min(waiting_.size(), kWaitingLookedAt);
-  for (size_t i = 0; i < most; ++i) view_waiting(*waiting_[i], view(*waiting_[i]));
+  size_t looked_at = 0;
+  for (Sequence* s : waiting_) {
+    // Those that cannot run now are not in the way of others, however many there are.
+    if (s->request->full_since != 0 || s->waits_for_beams) continue;
+    view_waiting(*s, view(*s));
+    if (++looked_at == kWaitingLookedAt) break;
+  }
+  prompts += static_cast<int64_t>(looked_at);
 
   input_.mixed_budget = options_.token_budget;
   if (options_.mixed_step_factor > 1 && decodes > 0) {

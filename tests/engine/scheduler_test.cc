@@ -163,6 +163,7 @@ class Trace {
       v.tokens = static_cast<int32_t>(c->tokens.size());
       v.computed = c->computed;
       v.runnable = random_.below(30) != 0;
+      v.idle = !v.runnable && (step + c->id) % 2 == 0;
       v.sequences = c->answers;
       if (c->deadline != 0) {
         v.deadline = std::max(c->deadline - static_cast<double>(step), 0.001);
@@ -222,11 +223,12 @@ class Trace {
       check(role[static_cast<size_t>(p.sequence)]++ == 0, "preempted twice");
       check(v.state == State::kRunning, "what does not run was preempted");
       check(!p.swap || in.swap_bytes_left > 0, "swapped out without room in the host area");
-      // Who can run gives its blocks up only to someone that ranks before it.
-      if (!v.runnable) continue;
+      // Idle ones give their blocks up to anybody, who can run only to someone that ranks before it.
+      if (v.idle) continue;
       const bool somebody = std::any_of(in.sequences.begin(), in.sequences.end(), [&](const SequenceView& w) {
         const bool inside = w.state == State::kRunning;
         const bool may_take = inside || in.policy == Policy::kPriority || in.policy == Policy::kDeadline;
+        if (!v.runnable) return w.runnable && may_take;
         return (w.rank < v.rank || (inside && w.rank == v.rank && &w < &v)) && w.runnable && may_take;
       });
       check(somebody, "the best-ranked was preempted");
@@ -422,6 +424,46 @@ TEST(Scheduler, EqualRanksDoNotWaitForEachOther) {
   EXPECT_EQ(plan.compute[0].sequence, 0);
   ASSERT_EQ(plan.preempt.size(), 1u);
   EXPECT_EQ(plan.preempt[0].sequence, 1);
+}
+
+// A client that reads nothing must not keep others out.
+TEST(Scheduler, IdleReadersGiveWayToWhoWaits) {
+  SchedulerInput in;
+  const GroupShape shape;
+  in.groups = {&shape, 1};
+  for (int i = 0; i < 3; ++i) {
+    SequenceView& v = in.sequences.emplace_back();
+    v.state = State::kRunning;
+    v.rank = i;
+    v.runnable = false;
+    v.tokens = 33;
+    v.computed = 32;
+    v.table[0] = v.exclusive[0] = 2;
+  }
+  SequenceView& late = in.sequences.emplace_back();
+  late.rank = 9;
+  late.tokens = 10;
+  in.available[0] = 1;  // who comes in leaves one for each that is inside
+  StepPlan plan;
+  plan_step(in, plan);
+  EXPECT_TRUE(plan.preempt.empty() && plan.compute.empty());
+  // As many idle ones go as it takes to get in, the worst-ranked first.
+  in.sequences[1].idle = in.sequences[2].idle = true;
+  plan_step(in, plan);
+  ASSERT_EQ(plan.preempt.size(), 1u);
+  EXPECT_EQ(plan.preempt[0].sequence, 2);
+  ASSERT_EQ(plan.compute.size(), 1u);
+  EXPECT_EQ(plan.compute[0].sequence, 3);
+  // Blocks, but no place.
+  in.available[0] = 100;
+  in.max_sequences = 2;
+  plan_step(in, plan);
+  ASSERT_EQ(plan.preempt.size(), 2u);
+  EXPECT_EQ(plan.compute.size(), 1u);
+  // Were they not enough, none would go.
+  in.max_sequences = 1;
+  plan_step(in, plan);
+  EXPECT_TRUE(plan.preempt.empty() && plan.compute.empty());
 }
 
 TEST(Scheduler, RanksFollowThePolicies) {

@@ -91,6 +91,26 @@ TEST(Faults, SlowSendersAreToldAndNeverReadersDropped) {
   expect_back(s, descriptors, threads);
 }
 
+TEST(Faults, WhoNeverReadsDoesNotHoldOthersUp) {
+  // All blocks and places belong to clients that take nothing, and are dropped only long after.
+  const std::string times = fmt::format("{}", 20 * millrace::testing::slowness());
+  Served s("", {"--write-seconds", times, "--stall-seconds", times});
+  ASSERT_GT(s.port(), 0);
+  Client deaf(s.port()), deaf_too(s.port());
+  for (Client* c : {&deaf, &deaf_too}) {
+    c->receive_little();
+    ASSERT_TRUE(c->send_all(request_text(
+        "POST", "/v1/completions",
+        R"({"prompt":"Once","max_tokens":400,"n":64,"logprobs":5,"stream":true,"ignore_eos":true})")));
+  }
+  for (int i = 0; i < 2000 && metric(s.port(), "millrace:requests_paused") < 2; ++i)
+    std::this_thread::sleep_for(10ms);
+  ASSERT_EQ(metric(s.port(), "millrace:requests_paused"), 2);
+  for (int i = 0; i < 10; ++i)
+    EXPECT_EQ(ask(s.port(), "POST", "/v1/completions", R"({"prompt":"The","max_tokens":8})").status, 200);
+  EXPECT_EQ(metric(s.port(), "millrace:requests_paused"), 2) << "they were dropped";
+}
+
 TEST(Faults, NumbersAtTheirExtremesGetASentence) {
   Served s("");
   ASSERT_GT(s.port(), 0);

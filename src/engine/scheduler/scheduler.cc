@@ -52,14 +52,9 @@ class Planner {
         continue;
       }
       if (!inside && (!admitting || s.held)) continue;
-      // A request may be wider than the whole limit; it then runs alone.
-      if (!inside && running_ + s.sequences > most && running_ > 0) {
-        admitting = false;
-        continue;
-      }
       const int32_t tokens = tokens_for(s);
-      if (tokens == 0) {
-        // Without budget for this one, nobody behind it gets in either.
+      // Without budget or a place for this one, nobody behind it gets in either.
+      if (tokens == 0 || (!inside && !make_place(s, most))) {
         if (!inside) admitting = false;
         continue;
       }
@@ -145,37 +140,65 @@ class Planner {
     return true;
   }
 
+  /// Preempts idle sequences until `s` may come in beside the others. A request may be wider than the whole
+  /// limit; it then runs alone.
+  bool make_place(const SequenceView& s, int32_t most) {
+    const auto full = [&](int32_t inside) { return inside > 0 && inside + s.sequences > most; };
+    if (!full(running_)) return true;
+    std::vector<int32_t> idle;
+    int32_t left = running_;
+    for (auto it = order_.rbegin(); it != order_.rend() && full(left); ++it) {
+      if (taken_[z(*it)] || !at(*it).idle || at(*it).state != State::kRunning) continue;
+      idle.push_back(*it);
+      left -= at(*it).sequences;
+    }
+    if (full(left)) return false;
+    for (const int32_t v : idle) put_out(v);
+    return true;
+  }
+
+  void put_out(int32_t victim) {
+    const SequenceView& v = at(victim);
+    const bool swap = v.swap_bytes > 0 && v.swap_bytes <= in_.swap_bytes_left - swapped_bytes_ &&
+                      v.swap_seconds < v.recompute_seconds;
+    if (swap) swapped_bytes_ += v.swap_bytes;
+    if (plan_.preempt.empty())
+      for (const StepPlan::Compute& c : plan_.compute)
+        for (size_t g = 0; g < in_.groups.size(); ++g) available_[g] -= maybe_victims(at(c.sequence), g);
+    for (size_t g = 0; g < in_.groups.size(); ++g) available_[g] += v.exclusive[g];
+    running_ -= v.sequences;
+    if (v.runnable && v.tokens - v.computed == 1) --decode_budget_;
+    taken_[z(victim)] = true;
+    plan_.preempt.push_back({victim, swap});
+  }
+
   /// Preempts until sequence `i` has room for `tokens`, if it may and that helps.
   bool make_room(int32_t i, int32_t tokens) {
     const SequenceView& s = at(i);
     const bool inside = s.state == State::kRunning;
-    const bool may = inside || in_.policy == Policy::kPriority || in_.policy == Policy::kDeadline;
     const auto need = [&] {
       return inside ? needed(s, s.computed + tokens) : needed_to_enter(s, s.computed + tokens);
     };
     // For the first in line everything is tried: blocks that victims share show only when all of them are
     // out.
-    if (may && !plan_.compute.empty() && !fits(need()) && !could_fit(i, need())) return false;
+    if (!plan_.compute.empty() && !fits(need()) && !could_fit(i, need())) return false;
     while (!fits(need())) {
-      const int32_t victim = may ? worst_behind(i) : -1;
+      const int32_t victim = worst_behind(i);
       if (victim < 0) return false;
-      const SequenceView& v = at(victim);
-      const bool swap = v.swap_bytes > 0 && v.swap_bytes <= in_.swap_bytes_left - swapped_bytes_ &&
-                        v.swap_seconds < v.recompute_seconds;
-      if (swap) swapped_bytes_ += v.swap_bytes;
-      if (plan_.preempt.empty())
-        for (const StepPlan::Compute& c : plan_.compute)
-          for (size_t g = 0; g < in_.groups.size(); ++g) available_[g] -= maybe_victims(at(c.sequence), g);
-      for (size_t g = 0; g < in_.groups.size(); ++g) available_[g] += v.exclusive[g];
-      running_ -= v.sequences;
-      if (v.runnable && v.tokens - v.computed == 1) --decode_budget_;
-      taken_[z(victim)] = true;
-      plan_.preempt.push_back({victim, swap});
+      put_out(victim);
     }
     return true;
   }
 
-  /// Whether `v`, which is inside, gives way to `i`. Answers of one request rank alike: then the later one
+  /// Whether `v`, which is inside, is put out for `i`.
+  bool gives_way(int32_t v, int32_t i) const {
+    if (at(v).idle) return true;
+    const bool may =
+        at(i).state == State::kRunning || in_.policy == Policy::kPriority || in_.policy == Policy::kDeadline;
+    return may && (!at(v).runnable || behind(v, i));
+  }
+
+  /// Whether `v`, which is inside, ranks behind `i`. Answers of one request rank alike: then the later one
   /// gives way to the earlier, lest each wait for the other; but nobody goes out for someone who waits and
   /// ranks alike.
   bool behind(int32_t v, int32_t i) const {
@@ -183,7 +206,7 @@ class Planner {
     return at(i).state == State::kRunning && v > i;
   }
 
-  /// Whether preempting everyone behind `i` would do.
+  /// Whether preempting everyone that gives way to `i` would do.
   bool could_fit(int32_t i, const BlockCounts& need) const {
     BlockCounts most = available_;
     if (plan_.preempt.empty())
@@ -193,7 +216,7 @@ class Planner {
       }
     for (const int32_t v : order_) {
       if (v == i || taken_[z(v)] || at(v).state != State::kRunning) continue;
-      if (at(v).runnable && !behind(v, i)) continue;
+      if (!gives_way(v, i)) continue;
       for (size_t g = 0; g < in_.groups.size(); ++g) most[g] += at(v).exclusive[g];
     }
     for (size_t g = 0; g < in_.groups.size(); ++g)
@@ -201,15 +224,15 @@ class Planner {
     return true;
   }
 
-  /// The running sequence to preempt for `i`: one that cannot run now, else the worst-ranked behind it; -1:
-  /// none.
+  /// The running sequence to preempt for `i`: one that cannot run now, else the worst-ranked; -1: none.
   int32_t worst_behind(int32_t i) const {
     int32_t worst = -1;
     for (auto it = order_.rbegin(); it != order_.rend(); ++it) {
       const SequenceView& v = at(*it);
       if (*it == i || taken_[z(*it)] || v.state != State::kRunning) continue;
+      if (!gives_way(*it, i)) continue;
       if (!v.runnable) return *it;
-      if (worst < 0 && behind(*it, i)) worst = *it;
+      if (worst < 0) worst = *it;
     }
     return worst;
   }

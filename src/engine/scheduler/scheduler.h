@@ -19,6 +19,7 @@ struct SequenceView {
     kSwapped,  ///< its blocks lie in the host area
   } state = State::kWaiting;
   bool runnable = true;  ///< false: its reader is behind, or it waits for its fellow beams
+  bool idle = false;     ///< not runnable, as its reader has been behind for a while: gives way to who waits
   bool held = false;   ///< waiting: another sequence is computing the prefix it shares; better wait for that
   double rank = 0;     ///< rank_of(); smaller goes first
   double waited = 0;   ///< seconds since it arrived
@@ -76,7 +77,8 @@ struct StepPlan {
 ///   - one that waits is admitted when blocks for all its known tokens are there; unless it is, nobody behind
 ///   it is (but
 ///     under max-batch, which takes whoever fits until someone has waited half a minute)
-///   - only priority and deadline preempt for someone that waits
+///   - only priority and deadline preempt for someone that waits; but idle ones give their blocks and places
+///   up to anyone
 void plan_step(const SchedulerInput& input, StepPlan& plan);
 
 /// Smaller goes first. Ageing is part of it: the rank of a sequence never changes, and grows with its
