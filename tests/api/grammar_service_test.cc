@@ -7,6 +7,7 @@
 
 #include "api/openai.h"
 #include "core/random.h"
+#include "patient.h"
 #include "testing/testing.h"
 
 namespace millrace::api {
@@ -187,7 +188,7 @@ TEST(GrammarService, EveryToolFormatsGrammarMakesCallsThatItsParserTakes) {
     OutputFormat format;
     format.tools = tools;
     const ByteTokenizer tokenizer(markers_of(tools));
-    GrammarService service(tokenizer, format, {});
+    GrammarService service(tokenizer, format, patient());
     int checked = 0;
     for (const char* choice : {R"("required")", R"({"type": "function", "function": {"name": "weather"}})"}) {
       for (const bool parallel : {false, true}) {
@@ -225,7 +226,7 @@ TEST(GrammarService, WithToolsOnAutoTextIsFreeUntilACallBegins) {
   OutputFormat format;
   format.tools = ToolFormat::kHermes;
   const ByteTokenizer tokenizer;
-  GrammarService service(tokenizer, format, {});
+  GrammarService service(tokenizer, format, patient());
   const GenerationRequest r = chat(kTools);
   for (int64_t i = 0; i < millrace::testing::scaled(20); ++i) {
     const auto constraint = service.constraint(r, format, "", false);
@@ -262,7 +263,7 @@ TEST(GrammarService, FunctionarysPartsAreTextOrCallsThatTheirSchemasAllow) {
       const ByteTokenizer tokenizer(style.format == ToolFormat::kFunctionaryV2
                                         ? std::vector<std::string>{"<|from|>", "<|recipient|>", "<|content|>"}
                                         : std::vector<std::string>{});
-      GrammarService service(tokenizer, format, {});
+      GrammarService service(tokenizer, format, patient());
       const GenerationRequest r =
           chat(std::string(kTools) + (parallel ? "" : R"(, "parallel_tool_calls": false)"));
       const auto constraint = service.constraint(r, format, style.prompt, false);
@@ -307,7 +308,7 @@ TEST(GrammarService, ACallThatBeginsOnAutoIsValidInEveryFormat) {
     OutputFormat format;
     format.tools = tools;
     const ByteTokenizer tokenizer(markers_of(tools));
-    GrammarService service(tokenizer, format, {});
+    GrammarService service(tokenizer, format, patient());
     // What a model that was told to call writes, up to its arguments, is how a call begins.
     const GenerationRequest forced = chat(
         std::string(kTools) + R"(, "tool_choice": {"type": "function", "function": {"name": "weather"}})");
@@ -354,7 +355,7 @@ TEST(GrammarService, ReasoningIsFreeThenTheGrammarHolds) {
   for (const bool special : {true, false}) {
     const ByteTokenizer tokenizer(special ? std::vector<std::string>{"<think>", "</think>"}
                                           : std::vector<std::string>{});
-    GrammarService service(tokenizer, format, {});
+    GrammarService service(tokenizer, format, patient());
     const GenerationRequest r = chat(R"("guided_regex": "[0-9]{4}", "thinking_budget": 12)");
     for (int i = 0; i < 20; ++i) {
       const auto inside = service.constraint(r, format, "x<think>\n", true);
@@ -377,7 +378,7 @@ TEST(GrammarService, ReasoningIsFreeThenTheGrammarHolds) {
   }
   // A budget needs no grammar.
   const ByteTokenizer tokenizer;
-  GrammarService service(tokenizer, format, {});
+  GrammarService service(tokenizer, format, patient());
   const auto bounded = service.constraint(chat(R"("thinking_budget": 3)"), format, "<think>", true);
   ASSERT_NE(bounded, nullptr);
   const std::string text = walk(*bounded, tokenizer, random, "abcdef");
@@ -391,7 +392,7 @@ TEST(GrammarService, ReasoningIsFreeThenTheGrammarHolds) {
 TEST(GrammarService, TextConstraintsOfEveryKindHold) {
   Random random(millrace::testing::seed() + 3);
   const ByteTokenizer tokenizer;
-  GrammarService service(tokenizer, {}, {});
+  GrammarService service(tokenizer, {}, patient());
   const std::pair<const char*, std::function<bool(const std::string&)>> cases[] = {
       {R"("guided_choice": ["yes", "no"])", [](const std::string& t) { return t == "yes" || t == "no"; }},
       {R"("guided_regex": "a{3}b?")", [](const std::string& t) { return t == "aaa" || t == "aaab"; }},
@@ -426,7 +427,7 @@ TEST(GrammarService, RefusalsNameTheParameter) {
   const ByteTokenizer tokenizer;
   OutputFormat format;
   format.tools = ToolFormat::kHermes;
-  GrammarService service(tokenizer, format, {});
+  GrammarService service(tokenizer, format, patient());
   const auto refused = [&](const std::string& more) -> std::string {
     try {
       service.constraint(chat(more), format, "", false);

@@ -7,6 +7,7 @@
 #include "api/openai.h"
 #include "engine/engine.h"
 #include "loaders/checkpoint.h"
+#include "patient.h"
 #include "testing/testing.h"
 #include "text/tokenizer.h"
 #include "text/vocabulary_data.h"
@@ -63,7 +64,7 @@ class JumpForward : public ::testing::TestWithParam<bool> {
     options.masks_beside_step = GetParam();
     auto model = models::load_model(checkpoint, {}, *options.pool);
     engine_ = std::make_unique<engine::Engine>(std::move(model), options);
-    service_ = std::make_unique<GrammarService>(*tokenizer_, OutputFormat{}, GrammarService::Options{});
+    service_ = std::make_unique<GrammarService>(*tokenizer_, OutputFormat{}, patient());
   }
 
   static GenerationRequest request(const std::string& schema, bool compact) {
@@ -243,7 +244,7 @@ TEST_P(JumpForward, TextBeyondAsciiIsJumpedInTheTokenizersTokens) {
 TEST_P(JumpForward, GoesOnRightBehindTheEndOfReasoning) {
   OutputFormat format;
   format.reasoning = {"<think>", "</think>"};
-  GrammarService service(*tokenizer_, format, GrammarService::Options{});
+  GrammarService service(*tokenizer_, format, patient());
   const auto constraint = service.constraint(forced_key("a_rather_long_name", R"(, "thinking_budget": 3)"),
                                              format, "<think>", true);
   const auto fork = constraint->fork();
@@ -275,7 +276,7 @@ TEST(JumpForwardTokens, AreTheTokenizersOwnInSentencePieceVocabularies) {
   for (const char* name : {"sentence_piece/bpe", "hugging_face/llama2"}) {
     const auto tokenizer =
         text::open_hugging_face_tokenizer((millrace::testing::fixture("text/fixtures") / name).string());
-    GrammarService service(*tokenizer, OutputFormat{}, GrammarService::Options{});
+    GrammarService service(*tokenizer, OutputFormat{}, patient());
     for (const std::string key :
          {"shipping_address_country_code", "the name of the country", "größe", "名前"}) {
       const auto constraint = service.constraint(forced_key(key), {}, "", false);
