@@ -31,9 +31,9 @@ class CannedServer {
     at.sin_family = AF_INET;
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t size = sizeof at;
-    bind(listener_, reinterpret_cast<sockaddr*>(&at), size);
-    listen(listener_, 64);
-    getsockname(listener_, reinterpret_cast<sockaddr*>(&at), &size);
+    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&at), size), 0);
+    EXPECT_EQ(listen(listener_, 64), 0);
+    EXPECT_EQ(getsockname(listener_, reinterpret_cast<sockaddr*>(&at), &size), 0);
     port_ = ntohs(at.sin_port);
     thread_ = std::thread([this] { accept_all(); });
   }

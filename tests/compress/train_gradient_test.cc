@@ -26,7 +26,7 @@ ModelShape small_shape(int experts, int used = 2) {
   return s;
 }
 
-MicroBatch random_batch(Random& random, int vocab, std::vector<int> lengths) {
+MicroBatch random_batch(Random& random, int vocab, const std::vector<int>& lengths) {
   MicroBatch batch;
   for (const int length : lengths) {
     std::vector<uint16_t> tokens(static_cast<size_t>(length));

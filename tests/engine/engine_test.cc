@@ -548,7 +548,7 @@ TEST(Engine, ForcedTokensAreComputedTogether) {
 
 /// Beam search written plainly over the reference: no cache, no forks.
 std::vector<std::pair<double, std::vector<int32_t>>> reference_beams(const FakeModel& model,
-                                                                     std::vector<int32_t> prompt,
+                                                                     const std::vector<int32_t>& prompt,
                                                                      int32_t max_tokens, size_t width,
                                                                      double penalty, int32_t end) {
   struct Beam {

@@ -562,6 +562,7 @@ TEST(GrammarCompilerTest, ServesThreads) {
       {{SourceKind::kChoices, R"(["yes","no"])", {}}, "no"},
   };
   std::vector<Matcher> begun;  // forked by all
+  begun.reserve(wanted.size());
   for (const auto& [source, text] : wanted) begun.emplace_back(compiler.submit(source).get());
   const int64_t rounds = testing::scaled(40);
   const uint64_t seed = testing::seed();

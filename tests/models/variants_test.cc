@@ -87,7 +87,7 @@ struct Variant {
 };
 
 /// `config` below text_config, with nothing of the text model left above.
-json wrapped(const std::string& fixture, const std::string& wrapper, json less = json::object()) {
+json wrapped(const std::string& fixture, const std::string& wrapper, const json& less = json::object()) {
   json text = json::parse(testing::read_file(testing::fixture("models/fixtures") / fixture / "config.json"));
   json edit = json::object();
   for (const auto& [key, value] : text.items()) edit[key] = nullptr;
