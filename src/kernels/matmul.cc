@@ -140,29 +140,25 @@ Shape shape_of(DType type) {
 constexpr int64_t kNever = INT64_MAX;
 
 #if defined(__x86_64__)
-/// Decoding a weight to BF16 costs as much as some twenty int8 products: below, the vector kernels are
-/// faster.
-constexpr int64_t kTileTokens = 20;
-
-/// Below, what unpacking and the tiles' own loads and stores cost is not shared by enough tokens.
-constexpr int64_t kExactTileTokens = 24;
+/// Below, what the tiles' own loads and stores cost is not shared by enough tokens.
+constexpr int64_t kExactTileTokens = 6;
+/// Below, decoding a weight to BF16 is not.
+constexpr int64_t kTileTokens = 48;
 
 void use_tiles(MatmulLayout& layout, IsaLevel isa) {
   // What the tiles multiply as fast as memory brings it, or what is slow in vectors, is theirs alone.
   if (MatmulRun run = amx::run_floats(layout.type)) {
-    layout.few = layout.many = {MatmulInput::kBF16, run};
-    layout.many_tokens = 0;
+    layout.few = layout.some = layout.many = {MatmulInput::kBF16, run};
+    layout.some_tokens = layout.many_tokens = 0;
     return;
   }
-  if (isa == IsaLevel::kAmxInt8) {
-    for (RunChooser choose : {amx::run_legacy_exact, amx::run_k_quants_exact, amx::run_four_bits_exact}) {
-      const MatmulRun run = choose(layout.type);
-      if (!run) continue;
-      layout.many = {MatmulInput::kInt8, run};
-      layout.many_tokens = kExactTileTokens;
-    }
-    return;
+  for (RunChooser choose : {amx::run_legacy_exact, amx::run_k_quants_exact, amx::run_four_bits_exact}) {
+    const MatmulRun run = choose(layout.type);
+    if (!run) continue;
+    layout.some = {MatmulInput::kInt8, run};
+    layout.some_tokens = kExactTileTokens;
   }
+  if (isa == IsaLevel::kAmxInt8) return;
   for (RunChooser choose : {amx::run_legacy, amx::run_k_quants, amx::run_four_bits}) {
     const MatmulRun run = choose(layout.type);
     if (!run) continue;
@@ -191,7 +187,7 @@ LayoutTable make_layouts(IsaLevel isa) {
     const auto type = static_cast<DType>(i);
     const Shape shape = shape_of(type);
     const MatmulKernel kernel = vector_kernel(kernels, isa, type);
-    table[i] = {type, shape.panel_bytes, shape.pack, kernel, kernel, kNever};
+    table[i] = {type, shape.panel_bytes, shape.pack, kernel, kernel, kernel, kNever, kNever};
 #if defined(__x86_64__)
     if (isa >= IsaLevel::kAmxInt8 && kernel.run) use_tiles(table[i], isa);
 #endif

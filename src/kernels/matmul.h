@@ -45,9 +45,13 @@ struct MatmulTask {
   float* out;
   int64_t out_stride;  ///< in floats, at least 32 * num_panels
   std::byte* scratch;  ///< kMatmulScratchBytes, 64-byte aligned, the caller's thread's own
+  /// Names the call, whose tasks on one thread come one after the other: what a kernel made of the same input
+  /// for the task before may still be in scratch. 0: of none.
+  uint64_t call;
 };
 
-inline constexpr size_t kMatmulScratchBytes = 64 * 1024;
+inline constexpr size_t kMatmulScratchBytes = 2 * 1024 * 1024;
+inline constexpr int64_t kExactTileCols = 65536;  ///< columns of which the scratch holds a tile of tokens
 
 /// Computes a task. A token's sums are made in an order that depends on nothing but cols, so that the number
 /// of tokens in a task changes no bit; two kernels of one layout may differ in rounding.
@@ -62,13 +66,16 @@ struct MatmulLayout {
   /// Packs thirty-two rows of the file's form; rows beyond the matrix point to zero bytes.
   void (*pack)(const std::byte* const* rows, int64_t cols, std::byte* panel);
   MatmulKernel few;
+  MatmulKernel some;  ///< from some_tokens tokens on
   MatmulKernel many;  ///< from many_tokens tokens on
-  int64_t many_tokens;
+  int64_t some_tokens, many_tokens;
 
-  const MatmulKernel& kernel(int64_t tokens) const { return tokens >= many_tokens ? many : few; }
+  const MatmulKernel& kernel(int64_t tokens, int64_t cols) const {
+    return tokens >= many_tokens ? many : tokens >= some_tokens && cols <= kExactTileCols ? some : few;
+  }
 };
 
-/// From how many tokens on layouts that read int8 have a kernel that reads BF16 instead.
+/// From how many tokens on layouts that read int8 for fewer have a kernel that reads BF16 instead.
 int64_t matmul_tile_tokens(IsaLevel isa);
 
 /// The layout of a storage type on an instruction set that this CPU has; null for types without a decoder.

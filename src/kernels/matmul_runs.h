@@ -33,8 +33,7 @@ MatmulRun run_legacy(DType type);
 MatmulRun run_k_quants(DType type);
 MatmulRun run_four_bits(DType type);
 MatmulRun run_floats(DType type);
-// Input as int8, at least sixteen tokens, the bits of avx512's kernels; null for formats with two scales a
-// block.
+// Input as int8, the bits of avx512's kernels.
 MatmulRun run_legacy_exact(DType type);
 MatmulRun run_k_quants_exact(DType type);
 MatmulRun run_four_bits_exact(DType type);

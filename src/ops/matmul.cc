@@ -30,6 +30,11 @@ constexpr int64_t kUnitBytes = 192 * 1024;
 /// Up to this many tokens the results of a whole unit are finished together.
 constexpr int64_t kFewTokens = 8;
 
+uint64_t next_call() {
+  static std::atomic<uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
 bool is_gated(const Epilogue& e) {
   return e.kind == Epilogue::Kind::kSwiGlu || e.kind == Epilogue::Kind::kGeGluTanh;
 }
@@ -93,10 +98,11 @@ struct Job {
   float* y;
   int64_t y_stride;
   const Epilogue& epilogue;
+  uint64_t call;  ///< its name for the kernels
 
   int64_t out_rows() const { return is_gated(epilogue) ? w.rows_ / 2 : w.rows_; }
   int64_t out_panels() const { return (out_rows() + kMatmulRows - 1) / kMatmulRows; }
-  bool tiles() const { return &kernel == &w.layout_->many && kernel.input == kernels::MatmulInput::kBF16; }
+  bool tiles() const { return &kernel != &w.layout_->few; }
   /// One pass over the weights, bound by memory.
   bool streams() const { return tokens <= (tiles() ? kFewTileTokens : kFewTokens); }
 };
@@ -153,6 +159,7 @@ void run_unit(const Context& context, const Job& job, int64_t begin, int64_t end
   task.input_stride = job.input_stride;
   task.out_stride = stride;
   task.scratch = scratch.kernel.data();
+  task.call = job.call;
   for (int64_t first = 0; first < job.tokens; first += chunk) {
     task.tokens = std::min(chunk, job.tokens - first);
     task.input = job.input + first * job.input_stride;
@@ -250,7 +257,8 @@ void matmul(const Context& context, const PackedMatrix& w, MatmulInput& x, float
                            2 * work);
   int64_t stride = 0;
   const auto* input = static_cast<const std::byte*>(prepared_row(form, x, 0, stride));
-  const Job job{w, w.layout_->kernel(x.tokens), input, stride, x.tokens, y, y_stride, epilogue};
+  const Job job{
+      w, w.layout_->kernel(x.tokens, w.cols_), input, stride, x.tokens, y, y_stride, epilogue, next_call()};
   const int64_t per_unit =
       work < 1 << 16 ? job.out_panels() : unit_panels(job, context.pool.num_threads(), 1);
   const int64_t units = (job.out_panels() + per_unit - 1) / per_unit;
@@ -275,6 +283,7 @@ void grouped_matmul(const Context& context, std::span<const PackedMatrix> expert
   const Arena::Mark mark = context.arena.mark();
   Job* jobs = static_cast<Job*>(context.arena.allocate_bytes(sizeof(Job) * (experts.size() + 1)));
   int64_t* first_unit = context.arena.allocate<int64_t>(static_cast<int64_t>(experts.size()) + 1);
+  const uint64_t call = next_call();
   int64_t used = 0;
   double bytes = 0, work = 0;
   for (const int32_t begin : row_offsets.first(experts.size())) used += begin < row_offsets.back();
@@ -289,8 +298,9 @@ void grouped_matmul(const Context& context, std::span<const PackedMatrix> expert
     prepare_input(context, x, form);
     int64_t stride = 0;
     const auto* input = static_cast<const std::byte*>(prepared_row(form, x, row_offsets[e], stride));
-    new (jobs + used++) Job{w,      w.layout_->kernel(tokens),     input,    stride,
-                            tokens, y + row_offsets[e] * y_stride, y_stride, epilogue};
+    new (jobs + used++) Job{w,      w.layout_->kernel(tokens, w.cols_), input,    stride,
+                            tokens, y + row_offsets[e] * y_stride,      y_stride, epilogue,
+                            call};
     bytes += static_cast<double>(w.bytes());
     work +=
         static_cast<double>(w.rows_) * static_cast<double>(w.cols_) * (row_offsets[e + 1] - row_offsets[e]);

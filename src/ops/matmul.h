@@ -47,7 +47,9 @@ class PackedMatrix {
   int64_t cols() const { return cols_; }
   DType source_type() const { return source_type_; }
   /// What a product with this many tokens reads.
-  InputForm input_form(int64_t tokens) const { return static_cast<InputForm>(layout_->kernel(tokens).input); }
+  InputForm input_form(int64_t tokens) const {
+    return static_cast<InputForm>(layout_->kernel(tokens, cols_).input);
+  }
   /// Bytes of the packed form, all of which a token reads.
   uint64_t bytes() const { return data_.size(); }
   bool empty() const { return rows_ == 0; }

@@ -164,7 +164,7 @@ std::vector<float> run(const MatmulKernel& kernel, const Packed& w, const Prepar
   std::vector<float> out(static_cast<size_t>(tokens * stride), -1.0f);
   alignas(64) static std::byte scratch[kMatmulScratchBytes];
   kernel.run({w.bytes.data(), w.panel_bytes, w.panels, cols, x.data + first * x.stride, x.stride, tokens,
-              out.data(), stride, scratch});
+              out.data(), stride, scratch, 0});
   return out;
 }
 
@@ -195,7 +195,7 @@ TEST_P(MatmulKernels, AgreesWithDecodedSumsAtEveryShape) {
       if (rows % kMatmulRows == 0 && cols % 2 == 0) {
         EXPECT_LE(packed.panel_bytes * packed.panels, static_cast<int64_t>(w.bytes.size()));
       }
-      const MatmulKernel& kernel = layout->kernel(tokens);
+      const MatmulKernel& kernel = layout->kernel(tokens, cols);
       const Prepared input = prepare(kernel.input, isa, x, tokens, cols);
       const std::vector<float> out = run(kernel, packed, input, 0, tokens, cols);
       const bool rounded = kernel.input == MatmulInput::kBF16;
@@ -235,19 +235,14 @@ TEST_P(MatmulKernels, TheNumberOfTokensChangesNoBit) {
   for (IsaLevel isa : isa_levels()) {
     const MatmulLayout* layout = matmul_layout(type, isa);
     const Packed packed = pack(*layout, w, rows, cols);
-    // Where both kernels read the same form, a token's sums are the same by either.
-    const bool same_form = layout->few.input == layout->many.input;
     std::vector<float> all;
-    for (const MatmulKernel* chosen : {&layout->few, &layout->many}) {
-      const MatmulKernel& kernel = *chosen;
-      const int64_t fewest =
-          same_form && chosen == &layout->many && layout->many_tokens <= most ? layout->many_tokens : 1;
-      const Prepared input = prepare(kernel.input, isa, x, most, cols);
-      if (all.empty() || !same_form) all = run(kernel, packed, input, 0, most, cols);
-      for (int64_t tokens : {1, 2, 3, 4, 5, 6, 7, 8, 11, 13, 17, 24, 25, 29, 32, 33, 41, 47, 60}) {
-        if (tokens < fewest) continue;
+    for (const MatmulKernel* kernel : {&layout->few, &layout->some, &layout->many}) {
+      // Where kernels read the same form, a token's sums are the same by each.
+      const Prepared input = prepare(kernel->input, isa, x, most, cols);
+      if (all.empty() || kernel->input != layout->few.input) all = run(*kernel, packed, input, 0, most, cols);
+      for (int64_t tokens : {1, 2, 3, 4, 5, 6, 7, 8, 11, 13, 16, 17, 24, 25, 29, 32, 33, 41, 47, 60}) {
         const int64_t first = static_cast<int64_t>(random() % static_cast<uint64_t>(most - tokens + 1));
-        const std::vector<float> part = run(kernel, packed, input, first, tokens, cols);
+        const std::vector<float> part = run(*kernel, packed, input, first, tokens, cols);
         ASSERT_EQ(std::memcmp(part.data(), all.data() + first * rows, part.size() * 4), 0)
             << isa_name(isa) << ": " << tokens << " tokens";
       }

@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "kernels/matmul_formats.h"
 #include "kernels/matmul_runs.h"
 #include "kernels/x86/intrinsics.h"
@@ -13,10 +15,12 @@ namespace {
 // In the words of both.
 #include "kernels/x86/matmul_exact_tiles.inc"
 }  // namespace
+// The choice by type, of tiles that multiply BF16.
+#define run_int8 run_quantised_tiles
 #include "kernels/matmul_k_quants.inc"
-// The same choice of exact kernels.
 #undef run_int8
-#define run_int8 kExactRun
+// The same choice of exact kernels.
+#define run_int8 run_exact_tiles
 #define run_k_quants run_k_quants_exact
 #include "kernels/matmul_k_quants.inc"
 }  // namespace millrace::kernels::amx
