@@ -78,7 +78,9 @@ def main():
     parser.add_argument("--sequences", default="1,8,32")
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
-    args.millrace = str(pathlib.Path(args.millrace).resolve()) if os.sep in args.millrace else args.millrace
+    args.millrace = str(args.millrace)
+    if os.sep in args.millrace:
+        args.millrace = str(pathlib.Path(args.millrace).resolve())
     models = [str(pathlib.Path(model).resolve()) for model in args.models]
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.peer or temporary
