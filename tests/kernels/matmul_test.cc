@@ -163,8 +163,15 @@ std::vector<float> run(const MatmulKernel& kernel, const Packed& w, const Prepar
   const int64_t stride = w.panels * kMatmulRows;
   std::vector<float> out(static_cast<size_t>(tokens * stride), -1.0f);
   alignas(64) static std::byte scratch[kMatmulScratchBytes];
-  kernel.run({w.bytes.data(), w.panel_bytes, w.panels, cols, x.data + first * x.stride, x.stride, tokens,
-              out.data(), stride, scratch, 0});
+  // Two tasks of one call, the second of which may find what the first made of the input.
+  static uint64_t call = 0;
+  ++call;
+  for (int64_t panel = 0; panel < w.panels; panel += std::max<int64_t>(1, w.panels - 1)) {
+    const int64_t panels = panel == 0 ? std::max<int64_t>(1, w.panels - 1) : 1;
+    kernel.run({w.bytes.data() + panel * w.panel_bytes, w.panel_bytes, panels, cols,
+                x.data + first * x.stride, x.stride, tokens, out.data() + panel * kMatmulRows, stride,
+                scratch, call});
+  }
   return out;
 }
 
