@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <future>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -44,6 +45,27 @@ Request greedy_request(const Tokens& prompt, int32_t tokens) {
   r.generation.max_tokens = tokens;
   return r;
 }
+
+/// Holds the engine's thread at a request's first token until open(): those sent meanwhile meet in one step,
+/// however long the test's own thread has to wait for a processor.
+class Gate {
+ public:
+  std::unique_ptr<TokenWatcher> watcher() const { return std::make_unique<Watcher>(opened_); }
+  void open() { promise_.set_value(); }
+
+ private:
+  struct Watcher : TokenWatcher {
+    explicit Watcher(std::shared_future<void> f) : opened(std::move(f)) {}
+    bool push(TokenId) override {
+      opened.wait();
+      return false;
+    }
+    std::unique_ptr<TokenWatcher> fork() const override { return std::make_unique<Watcher>(opened); }
+    std::shared_future<void> opened;
+  };
+  std::promise<void> promise_;
+  std::shared_future<void> opened_ = promise_.get_future().share();
+};
 
 class EngineFamilies : public ::testing::TestWithParam<std::string> {
  protected:
@@ -202,8 +224,14 @@ TEST_P(EngineFamilies, PreemptedByRecomputeAndBySwap) {
   for (const Tokens& p : prompts) expected.push_back(alone(p, 45));
   for (const bool swap : {false, true}) {
     const auto engine = open(memory_for(2.4), swap ? 64 << 20 : 0);
+    Gate gate;
     std::vector<std::shared_ptr<Generation>> sent;
-    for (const Tokens& p : prompts) sent.push_back(engine->submit(greedy_request(p, 45)));
+    for (const Tokens& p : prompts) {
+      Request r = greedy_request(p, 45);
+      if (sent.empty()) r.watcher = gate.watcher();
+      sent.push_back(engine->submit(std::move(r)));
+    }
+    gate.open();
     for (size_t i = 0; i < prompts.size(); ++i)
       expect_same(answers_of(sent[i]).choices[0], expected[i],
                   fmt::format("request {}, {}", i, swap ? "swap" : "recompute"));
