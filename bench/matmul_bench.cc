@@ -2,6 +2,8 @@
 // as a share of the machine's peak of that arithmetic, or of its read bandwidth, whichever bounds it. Weights
 // are random and more than the last cache holds.
 //
+// From 64 on tokens are a prompt's, whose products may be made by another kernel (ops/matmul.h).
+//
 //   matmul_bench [TYPE,...] [ROWSxCOLS,...] [TOKENS,...] [THREADS] [ISA]
 #include <sys/mman.h>
 
@@ -24,6 +26,9 @@ namespace {
 using bench::now;
 using bench::peak;
 using bench::split;
+
+/// So many tokens or more are taken for a prompt's.
+constexpr int64_t kPrompt = 64;
 
 double read_bandwidth(ThreadPool& pool) {
   const AlignedBuffer buffer(size_t{1} << 30);
@@ -80,15 +85,15 @@ int run(int argc, char** argv) {
         std::vector<float> x(static_cast<size_t>(n * cols)), y(static_cast<size_t>(n * rows));
         for (auto& v : x) v = static_cast<float>(random() % 2001) / 1000.0f - 1.0f;
         const double operations = 2.0 * static_cast<double>(rows * cols * n);
-        const double peak_rate = w[0].input_form(1) == ops::InputForm::kInt8   ? int8
-                                 : w[0].input_form(1) == ops::InputForm::kBF16 ? std::max(bf16, f32)
-                                                                               : f32;
+        const double peak_rate = w[0].input_form() == ops::InputForm::kInt8   ? int8
+                                 : w[0].input_form() == ops::InputForm::kBF16 ? std::max(bf16, f32)
+                                                                              : f32;
         double best = 1e9;
         size_t next = 0;
         const double stop = now() + 0.25;
         do {
           arena.reset();
-          ops::MatmulInput input = ops::make_input(x.data(), n, cols);
+          ops::MatmulInput input = ops::make_input(x.data(), n, cols, 0, n >= kPrompt ? n : 0);
           const double begin = now();
           const int repeats = n < 64 ? 4 : 1;
           for (int i = 0; i < repeats; ++i) ops::matmul(context, w[next++ % copies], input, y.data(), rows);

@@ -86,7 +86,7 @@ double BenchSequences::step(int32_t tokens, ops::Profiler* profiler, int32_t fol
         {s * tokens, tokens, length_ + tokens, tables[index], length_ + tokens + following});
     wanted.push_back((s + 1) * tokens - 1);
   }
-  const layers::Batch batch{ids, positions, batch_sequences, wanted};
+  const layers::Batch batch{ids, positions, batch_sequences, wanted, tokens > 1 ? tokens * sequences_ : 0};
   const ops::Context context{pool_, kernels::table(isa_), arena_, profiler};
   const auto begin = std::chrono::steady_clock::now();
   arena_.reset();

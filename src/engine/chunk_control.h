@@ -1,6 +1,7 @@
 // How many prompt tokens may be computed beside decodes, so that a step takes at most so many times as long
-// as without them. Learned as it runs: what steps without prompts take, by how many decode; and what a
-// prompt's row adds lately, which grows with the depth of the prompt. (One line fitted to all steps would not
+// as without them. Learned as it runs: what steps without prompts take, by how many decode; what any rows of
+// prompts add, however few (their products may be made by kernels that unpack the weights again); and what
+// each row adds lately, which grows with the depth of the prompt. (One line fitted to all steps would not
 // do: while a long prompt is computed every step has some of it, and what they take would be believed to be
 // the decodes' own.)
 #pragma once
@@ -9,6 +10,8 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+
+#include "engine/cost_model.h"
 
 namespace millrace::engine {
 
@@ -23,14 +26,20 @@ class ChunkControl {
     const double alone = decodes > 0 ? decode_seconds(decodes) : 0;
     if (decodes > 0 && alone == 0) return;
     // At least a tenth of the step is the prompt's: what decodes take varies, too.
-    follow(row_seconds_, std::max(seconds - alone, 0.1 * seconds) / static_cast<double>(chunk_rows), 0.3);
+    const double added = std::max(seconds - alone, 0.1 * seconds);
+    added_.record(chunk_rows, added);
+    follow(row_seconds_, std::max(added - added_.fixed(), 0.1 * added) / static_cast<double>(chunk_rows),
+           0.3);
   }
 
   /// Rows of prompts beside so many decodes, at least `least`; -1: not known yet.
   int32_t rows(int64_t decodes, double factor, int32_t least) const {
     const double alone = decode_seconds(decodes);
     if (alone == 0 || row_seconds_ == 0) return -1;
-    return std::max(least, static_cast<int32_t>(std::min((factor - 1) * alone / row_seconds_, 1e6)));
+    const double room = ((factor - 1) * alone - added_.fixed()) / row_seconds_;
+    // Fewer rows than cost as much as having any would take the prompt longer and those who decode no less.
+    const double worth_it = added_.fixed() / row_seconds_;
+    return std::max(least, static_cast<int32_t>(std::min(std::max(room, worth_it), 1e6)));
   }
 
  private:
@@ -52,6 +61,7 @@ class ChunkControl {
   }
 
   std::array<double, 32> decode_seconds_{};  // [bits of the number of decodes]
+  CostModel added_;                          // by prompts' rows to a step
   double row_seconds_ = 0;
 };
 

@@ -30,6 +30,7 @@ class CostModel {
   }
   bool known() const { return per_row_ > 0; }
   double per_row() const { return per_row_; }
+  double fixed() const { return fixed_; }
   double step(int64_t rows) const { return fixed_ + per_row_ * static_cast<double>(rows); }
 
  private:

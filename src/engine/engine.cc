@@ -179,7 +179,8 @@ void Engine::warm_up() {
   if (prompt < 1) return;
   for (const int32_t n : {1, 4}) {
     Request request;
-    request.prompt.assign(static_cast<size_t>(prompt), 0);
+    // Of two lengths, for what a row costs and what the first one does.
+    request.prompt.assign(static_cast<size_t>(n == 1 ? prompt : std::min(prompt, 32)), 0);
     request.use_prefix_cache = false;
     request.generation.n = std::min(n, loop_->options().limits.max_n);
     request.generation.max_tokens = 4;

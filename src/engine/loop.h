@@ -63,6 +63,7 @@ class Loop {
 
   // plan.cc
   void build_input(double now);
+  int32_t chunk_border(const Sequence& s, int32_t computed) const;
   void view_running(const Sequence& s, SequenceView& view) const;
   void view_waiting(Sequence& s, SequenceView& view);
   bool prefix_is_coming(const Sequence& s, int32_t found);

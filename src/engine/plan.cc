@@ -1,6 +1,7 @@
 // What the scheduler sees of the engine.
 
 #include <algorithm>
+#include <limits>
 
 #include "engine/loop.h"
 
@@ -11,6 +12,9 @@ namespace {
 constexpr size_t kWaitingLookedAt = 64;
 /// However slow a prompt's rows are, it gets on by so many in a step.
 constexpr int32_t kLeastMixedRows = 4;
+/// A prompt that can be computed at once disturbs those who decode once: the step may take longer by so many
+/// times what a chunk of a longer prompt may add.
+constexpr double kWholePromptFactor = 5;
 /// A reader that is behind for less is worth its blocks: it may go on before they could be of use to another.
 constexpr double kIdleSeconds = 1;
 
@@ -40,7 +44,7 @@ void Loop::build_input(double time) {
     v.runnable = s.request->full_since == 0 && !s.waits_for_beams;
     v.idle = s.request->full_since != 0 && time - s.request->full_since >= kIdleSeconds;
     v.sequences = s.request->forked ? 1 : s.request->answers();
-    if (s.stop_at > s.computed) v.stop_at = s.stop_at;
+    v.stop_at = chunk_border(s, s.computed);
     // Every row's logits are kept until the step is over: not for too many at once.
     if (s.request->needs_all_rows() && s.request->request.task == Task::kGenerate) v.max_chunk = 64;
     if (s.request->deadline != 0) {
@@ -50,12 +54,21 @@ void Loop::build_input(double time) {
     return v;
   };
   int64_t decodes = 0, prompts = 0;
+  // Of the prompt that comes first: its tokens, but for those that were found in the cache.
+  double first_rank = std::numeric_limits<double>::infinity();
+  int32_t first_rows = 0;
+  const auto consider = [&](const SequenceView& v, int32_t cached) {
+    if (!v.runnable || v.held || v.rank >= first_rank) return;
+    first_rank = v.rank;
+    first_rows = v.tokens - cached;
+  };
   coming_.clear();
   for (Sequence* s : running_) {
     SequenceView& v = view(*s);
     view_running(*s, v);
     const auto left = static_cast<int64_t>(s->tokens.size()) - s->computed;
     (left == 1 ? decodes : prompts) += 1;
+    if (left > 1) consider(v, s->request->usage.cached_tokens);
     if (left > 1 && v.runnable && !waiting_.empty())
       for (size_t b = static_cast<size_t>(s->computed / options_.block_size); b < s->hashes.size(); ++b)
         coming_.insert(s->hashes[b]);
@@ -64,7 +77,9 @@ void Loop::build_input(double time) {
   for (Sequence* s : waiting_) {
     // Those that cannot run now are not in the way of others, however many there are.
     if (s->request->full_since != 0 || s->waits_for_beams) continue;
-    view_waiting(*s, view(*s));
+    SequenceView& v = view(*s);
+    view_waiting(*s, v);
+    consider(v, v.computed);
     if (++looked_at == kWaitingLookedAt) break;
   }
   prompts += static_cast<int64_t>(looked_at);
@@ -75,10 +90,21 @@ void Loop::build_input(double time) {
     // each against those who have theirs.
     const double waiting = 2.0 * static_cast<double>(prompts - 1) / static_cast<double>(decodes);
     const double factor = 1 + (options_.mixed_step_factor - 1) * std::max(1.0, waiting);
-    const int32_t rows = chunks_.rows(decodes, factor, kLeastMixedRows);
+    int32_t rows = chunks_.rows(decodes, factor, kLeastMixedRows);
+    const double whole = 1 + kWholePromptFactor * (options_.mixed_step_factor - 1);
+    if (rows > 0 && first_rows <= chunks_.rows(decodes, whole, 0)) rows = std::max(rows, first_rows);
     // Not known before something has decoded by itself: a block then.
     input_.mixed_budget = rows < 0 ? options_.block_size : rows;
   }
+}
+
+/// Where a chunk that begins at token `computed` must end, 0: anywhere. At a border where a state is kept,
+/// and between prompt and answer, which both wait after a preemption: their products may be different ones.
+int32_t Loop::chunk_border(const Sequence& s, int32_t computed) const {
+  int32_t border = s.stop_at > computed ? s.stop_at : 0;
+  const int32_t prompt = s.prompt_length();
+  if (computed < prompt && s.generated() > 0 && (border == 0 || prompt < border)) border = prompt;
+  return border;
 }
 
 void Loop::view_running(const Sequence& s, SequenceView& v) const {
@@ -113,7 +139,7 @@ void Loop::view_waiting(Sequence& s, SequenceView& v) {
   if (s.request->request.use_prefix_cache && !s.request->needs_all_rows())
     match = blocks_.match(s.tokens, s.hashes, v.tokens - 1);
   v.computed = match.tokens;
-  if (v.stop_at <= match.tokens) v.stop_at = 0;
+  v.stop_at = chunk_border(s, match.tokens);
   for (int g = 0; g < blocks_.num_groups(); ++g) {
     const auto at = static_cast<size_t>(g);
     const bool state = blocks_.shape(g).kind == GroupShape::Kind::kState;

@@ -110,7 +110,7 @@ void Runner::forward(std::span<StepEntry> entries, bool hidden) {
   sequences_.clear();
   const size_t groups = cache_.layout().groups.size();
   tables_.resize(entries.size() * groups);
-  for (size_t e = 0; e < entries.size(); ++e) {
+  const auto add = [&](size_t e) {
     StepEntry& entry = entries[e];
     const Sequence& s = *entry.sequence;
     const auto begin = static_cast<int32_t>(tokens_.size());
@@ -126,7 +126,16 @@ void Runner::forward(std::span<StepEntry> entries, bool hidden) {
     sequences_.push_back({begin, entry.tokens, s.computed + entry.tokens,
                           std::span(tables_).subspan(e * groups, groups),
                           static_cast<int32_t>(s.tokens.size())});
-  }
+  };
+  // Rows of prompts first. Loop::chunk_border() keeps chunks from having both kinds.
+  const auto of_prompt = [](const StepEntry& e) {
+    return e.sequence->computed < e.sequence->prompt_length();
+  };
+  for (size_t e = 0; e < entries.size(); ++e)
+    if (of_prompt(entries[e])) add(e);
+  const auto prompt_rows = static_cast<int64_t>(tokens_.size());
+  for (size_t e = 0; e < entries.size(); ++e)
+    if (!of_prompt(entries[e])) add(e);
   const models::ModelInfo& info = model_->info();
   output_width_ = hidden ? info.hidden_size : info.vocab_size;
   const size_t bytes = output_rows_.size() * static_cast<size_t>(output_width_) * sizeof(float);
@@ -135,7 +144,7 @@ void Runner::forward(std::span<StepEntry> entries, bool hidden) {
   if (!output_rows_.empty()) (hidden ? outputs.hidden : outputs.logits) = outputs_.as<float>();
   arena_.reset();
   const ops::Context context{*pool_, kernels::table(isa_), arena_};
-  model_->forward(context, {tokens_, positions_, sequences_, output_rows_}, cache_, outputs);
+  model_->forward(context, {tokens_, positions_, sequences_, output_rows_, prompt_rows}, cache_, outputs);
 }
 
 std::span<float> Runner::output(int32_t row) {

@@ -51,7 +51,9 @@ struct Sequence {
   std::vector<std::vector<TokenLogprob>> prompt_logprobs;
   std::vector<double> pooled;  ///< embeddings: sum of the rows so far
 
-  int32_t generated() const;
+  /// Tokens that were given; those from there on are the answer.
+  int32_t prompt_length() const;
+  int32_t generated() const { return static_cast<int32_t>(tokens.size()) - prompt_length(); }
 };
 
 /// One finished beam.
@@ -95,8 +97,9 @@ struct RequestState {
   }
 };
 
-inline int32_t Sequence::generated() const {
-  return static_cast<int32_t>(tokens.size() - request->request.prompt.size());
+inline int32_t Sequence::prompt_length() const {
+  // Without a request it is all prompt (Runner::fingerprint).
+  return static_cast<int32_t>(request ? request->request.prompt.size() : tokens.size());
 }
 
 }  // namespace millrace::engine

@@ -142,14 +142,12 @@ constexpr int64_t kNever = INT64_MAX;
 #if defined(__x86_64__)
 /// Below, what the tiles' own loads and stores cost is not shared by enough tokens.
 constexpr int64_t kExactTileTokens = 6;
-/// Below, decoding a weight to BF16 is not.
-constexpr int64_t kTileTokens = 48;
 
 void use_tiles(MatmulLayout& layout, IsaLevel isa) {
   // What the tiles multiply as fast as memory brings it, or what is slow in vectors, is theirs alone.
   if (MatmulRun run = amx::run_floats(layout.type)) {
-    layout.few = layout.some = layout.many = {MatmulInput::kBF16, run};
-    layout.some_tokens = layout.many_tokens = 0;
+    layout.few = layout.some = {MatmulInput::kBF16, run};
+    layout.some_tokens = 0;
     return;
   }
   for (RunChooser choose : {amx::run_legacy_exact, amx::run_k_quants_exact, amx::run_four_bits_exact}) {
@@ -161,9 +159,7 @@ void use_tiles(MatmulLayout& layout, IsaLevel isa) {
   if (isa == IsaLevel::kAmxInt8) return;
   for (RunChooser choose : {amx::run_legacy, amx::run_k_quants, amx::run_four_bits}) {
     const MatmulRun run = choose(layout.type);
-    if (!run) continue;
-    layout.many = {MatmulInput::kBF16, run};
-    layout.many_tokens = kTileTokens;
+    if (run) layout.rounded = {MatmulInput::kBF16, run};
   }
 }
 #endif
@@ -187,7 +183,7 @@ LayoutTable make_layouts(IsaLevel isa) {
     const auto type = static_cast<DType>(i);
     const Shape shape = shape_of(type);
     const MatmulKernel kernel = vector_kernel(kernels, isa, type);
-    table[i] = {type, shape.panel_bytes, shape.pack, kernel, kernel, kernel, kNever, kNever};
+    table[i] = {type, shape.panel_bytes, shape.pack, kernel, kernel, kNever, {}};
 #if defined(__x86_64__)
     if (isa >= IsaLevel::kAmxInt8 && kernel.run) use_tiles(table[i], isa);
 #endif
@@ -207,12 +203,7 @@ const MatmulLayout* matmul_layout(DType type, IsaLevel isa) {
   return layout.few.run ? &layout : nullptr;
 }
 
-int64_t matmul_tile_tokens([[maybe_unused]] IsaLevel isa) {
-#if defined(__x86_64__)
-  if (isa == IsaLevel::kAmx) return kTileTokens;
-#endif
-  return kNever;
-}
+bool has_rounded_kernels(IsaLevel isa) { return isa == IsaLevel::kAmx; }
 
 const MatmulInputKernels& matmul_input_kernels(IsaLevel isa) {
   static const MatmulInputKernels tables[3] = {isa_kernels(IsaLevel::kScalar).input,

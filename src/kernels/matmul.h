@@ -1,6 +1,6 @@
-// The matrix-multiply kernels, raw pointers only. A weight is cut into panels of sixteen rows; inside a
-// panel, rows are interleaved so that one vector holds the next few columns of all sixteen, and one
-// activation, broadcast, meets sixteen rows in one instruction. ops/matmul packs, splits the work and
+// The matrix-multiply kernels, raw pointers only. A weight is cut into panels of 32 rows, two strips of
+// sixteen; inside a strip, rows are interleaved so that one vector holds the next few columns of all sixteen,
+// and one activation, broadcast, meets sixteen rows in one instruction. ops/matmul packs, splits the work and
 // finishes the results.
 #pragma once
 
@@ -68,17 +68,18 @@ struct MatmulLayout {
   /// Packs thirty-two rows of the file's form; rows beyond the matrix point to zero bytes.
   void (*pack)(const std::byte* const* rows, int64_t cols, std::byte* panel);
   MatmulKernel few;
-  MatmulKernel some;  ///< from some_tokens tokens on
-  MatmulKernel many;  ///< from many_tokens tokens on
-  int64_t some_tokens, many_tokens;
+  MatmulKernel some;  ///< from some_tokens tokens on; the same bits as few's
+  int64_t some_tokens;
+  MatmulKernel
+      rounded;  ///< other bits, faster for many tokens, about as exact; none (run null) on most levels
 
   const MatmulKernel& kernel(int64_t tokens, int64_t cols) const {
-    return tokens >= many_tokens ? many : tokens >= some_tokens && cols <= kExactTileCols ? some : few;
+    return tokens >= some_tokens && cols <= kExactTileCols ? some : few;
   }
 };
 
-/// From how many tokens on layouts that read int8 for fewer have a kernel that reads BF16 instead.
-int64_t matmul_tile_tokens(IsaLevel isa);
+/// Whether the layouts that read int8 have a rounded kernel, which reads BF16.
+bool has_rounded_kernels(IsaLevel isa);
 
 /// The layout of a storage type on an instruction set that this CPU has; null for types without a decoder.
 const MatmulLayout* matmul_layout(DType type, IsaLevel isa);

@@ -113,7 +113,7 @@ void Attention::forward(const Step& step, int layer, ops::MatmulInput& x, float*
       for (int64_t i = begin * out_width; i < end * out_width; ++i) attended[i] /= 1.0f + std::exp(-gate[i]);
     });
   }
-  ops::MatmulInput attended_input = ops::make_input(attended, rows, out_width);
+  ops::MatmulInput attended_input = step.input(attended, out_width);
   output.forward(context, attended_input, y, output.rows(), epilogue);
 }
 

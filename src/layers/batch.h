@@ -27,6 +27,10 @@ struct Batch {
   std::span<const int32_t> positions;  ///< [rows], position of each row in its sequence
   std::span<const BatchSequence> sequences;
   std::span<const int32_t> logit_rows;  ///< rows whose logits are wanted, ascending
+  /// The first rows, so many, are of prompts. Their products may be made by other kernels than an answer's
+  /// (ops/matmul.h), so whoever builds a batch says it by a row's place in its text, never by what else the
+  /// batch has: then company changes no result.
+  int64_t prompt_rows = 0;
   int64_t num_rows() const { return static_cast<int64_t>(tokens.size()); }
 };
 

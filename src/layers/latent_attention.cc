@@ -50,7 +50,7 @@ LatentAttention::Projected LatentAttention::project(const Step& step, ops::Matmu
     float* low = step.floats(rows * rank);
     query_down.forward(context, x, low, rank);
     ops::norm_rows(context, query_norm.spec(), low, rank, low, rank, rows, rank);
-    ops::MatmulInput low_input = ops::make_input(low, rows, rank);
+    ops::MatmulInput low_input = step.input(low, rank);
     query.forward(context, low_input, p.q, q_width);
   }
   kv_down.forward(context, x, p.kv, kv_width);
@@ -148,7 +148,8 @@ void LatentAttention::attend_expanded(const Step& step, int layer, const ops::At
     const int64_t k_width = heads * head_dim, v_width = int64_t{heads} * value_dim;
     float* k = step.floats(tokens * k_width);
     float* v = step.floats(tokens * v_width);
-    ops::MatmulInput latent_input = ops::make_input(latents, tokens, latent_dim);
+    // The expanded form is itself a matter of a row's place in its text.
+    ops::MatmulInput latent_input = ops::make_input(latents, tokens, latent_dim, 0, tokens);
     for (int32_t h = 0; h < heads; ++h) {
       const auto head = static_cast<size_t>(first + h);
       ops::matmul(context, key_expand[head], latent_input, k + h * head_dim, k_width);
@@ -222,7 +223,7 @@ void LatentAttention::forward(const Step& step, int layer, ops::MatmulInput& x, 
                   values + (s.query_begin + s.query_length - rest) * value_width);
     }
   }
-  ops::MatmulInput value_input = ops::make_input(values, rows, value_width);
+  ops::MatmulInput value_input = step.input(values, value_width);
   output.forward(context, value_input, y, output.rows(), epilogue);
 }
 

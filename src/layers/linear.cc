@@ -21,6 +21,8 @@ uint64_t Linear::bytes() const {
 
 void Linear::forward(const ops::Context& context, ops::MatmulInput& x, float* y, int64_t y_stride,
                      ops::Epilogue epilogue) const {
+  // What is made of the input outlives this call's memory: others may read it.
+  for (const auto& part : parts_) ops::prepare_input(context, x, part.input_form());
   int64_t row = 0;
   const float* bias = bias_.empty() ? nullptr : bias_.data();
   const Arena::Mark mark = context.arena.mark();
@@ -40,7 +42,7 @@ void Linear::forward(const ops::Context& context, ops::MatmulInput& x, float* y,
 
 void Linear::add_forms(std::vector<ops::InputForm>& forms) const {
   for (const auto& part : parts_) {
-    const ops::InputForm form = part.input_form(1);
+    const ops::InputForm form = part.input_form();
     if (std::find(forms.begin(), forms.end(), form) == forms.end()) forms.push_back(form);
   }
 }

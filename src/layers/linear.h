@@ -28,7 +28,7 @@ class Linear {
   void forward(const ops::Context& context, ops::MatmulInput& x, float* y, int64_t y_stride,
                ops::Epilogue epilogue = {}) const;
 
-  /// Forms of the input that its parts read for one token, for norm_input.
+  /// Forms of the input that its parts read of tokens that are not rounded, for norm_input.
   void add_forms(std::vector<ops::InputForm>& forms) const;
 
  private:

@@ -25,7 +25,7 @@ void Mlp::forward(const Step& step, int, ops::MatmulInput& x, float* y, const op
     up.forward(context, x, hidden, width);
     ops::activate(context, activation, hidden, width, rows, width);
   }
-  ops::MatmulInput input = ops::make_input(hidden, rows, width);
+  ops::MatmulInput input = ops::make_input(hidden, rows, width, 0, x.rounded);
   down.forward(context, input, y, down.rows(), epilogue);
 }
 

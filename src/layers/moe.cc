@@ -76,8 +76,8 @@ void Moe::forward(const Step& step, int layer, ops::MatmulInput& x, float* y,
   auto* ids = context.arena.allocate<int32_t>(chosen);
   float* weights = step.floats(chosen);
   ops::route_tokens(context, routing, logits, experts, rows, ids, weights);
-  const ops::ExpertRows order =
-      ops::group_by_expert(context, ids, rows, static_cast<int32_t>(top_k), static_cast<int32_t>(experts));
+  const ops::ExpertRows order = ops::group_by_expert(context, ids, rows, static_cast<int32_t>(top_k),
+                                                     static_cast<int32_t>(experts), x.rounded);
   for (int64_t e = 0; e < experts; ++e)
     load_[static_cast<size_t>(e)].fetch_add(
         static_cast<uint64_t>(order.row_offsets[static_cast<size_t>(e) + 1] -
@@ -94,10 +94,10 @@ void Moe::forward(const Step& step, int layer, ops::MatmulInput& x, float* y,
     ops::Epilogue pair;
     pair.kind =
         activation == ops::Activation::kSilu ? ops::Epilogue::Kind::kSwiGlu : ops::Epilogue::Kind::kGeGluTanh;
-    ops::grouped_matmul(context, up, input, order.row_offsets, activated, width, pair);
+    ops::grouped_matmul(context, up, input, order.row_offsets, order.rounded, activated, width, pair);
   } else {
     float* both = step.floats(chosen * 2 * width);
-    ops::grouped_matmul(context, up, input, order.row_offsets, both, 2 * width);
+    ops::grouped_matmul(context, up, input, order.row_offsets, order.rounded, both, 2 * width);
     if (up_bias.empty())
       ops::activate_mul(context, activation, both, 2 * width, both + width, 2 * width, activated, width,
                         chosen, width);
@@ -106,7 +106,7 @@ void Moe::forward(const Step& step, int layer, ops::MatmulInput& x, float* y,
   }
   ops::MatmulInput hidden_input = ops::make_input(activated, chosen, width);
   float* results = step.floats(chosen * out_width);
-  ops::grouped_matmul(context, down, hidden_input, order.row_offsets, results, out_width);
+  ops::grouped_matmul(context, down, hidden_input, order.row_offsets, order.rounded, results, out_width);
   if (!down_bias.empty()) {
     for (int64_t e = 0; e < experts; ++e)
       for (int64_t r = order.row_offsets[static_cast<size_t>(e)];

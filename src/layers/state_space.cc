@@ -44,7 +44,7 @@ void Mamba::forward(const Step& step, int layer, ops::MatmulInput& x, float* y,
                      inner);
   const int64_t width = dt_rank + 2 * int64_t{state_size};
   float* p = step.floats(rows * width);
-  ops::MatmulInput u_input = ops::make_input(u, rows, inner);
+  ops::MatmulInput u_input = step.input(u, inner);
   parameters.forward(context, u_input, p, width);
   auto norm = [&](const Norm& n, float* part, int64_t count) {
     if (n) ops::norm_rows(context, n.spec(), part, width, part, width, rows, count);
@@ -53,7 +53,7 @@ void Mamba::forward(const Step& step, int layer, ops::MatmulInput& x, float* y,
   norm(b_norm, p + dt_rank, state_size);
   norm(c_norm, p + dt_rank + state_size, state_size);
   float* step_size = step.floats(rows * inner);
-  ops::MatmulInput dt_input = ops::make_input(p, rows, dt_rank, width);
+  ops::MatmulInput dt_input = step.input(p, dt_rank, width);
   dt.forward(context, dt_input, step_size, inner);
   ops::softplus_rows(context, step_size, inner, dt_bias.data(), step_size, inner, rows, inner);
   const ops::SelectiveScanInput scan{
@@ -61,7 +61,7 @@ void Mamba::forward(const Step& step, int layer, ops::MatmulInput& x, float* y,
   ops::selective_scan(context, states(step, layer, ops::conv_state_floats(inner, kernel)), scan, inner,
                       state_size, u, inner);
   ops::activate_mul(context, ops::Activation::kSilu, xz + inner, both, u, inner, u, inner, rows, inner);
-  ops::MatmulInput out = ops::make_input(u, rows, inner);
+  ops::MatmulInput out = step.input(u, inner);
   output.forward(context, out, y, output.rows(), epilogue);
 }
 
@@ -94,7 +94,7 @@ void Mamba2::forward(const Step& step, int layer, ops::MatmulInput& x, float* y,
   ops::head_scan(context, states(step, layer, conv_floats), shape, scan, result, inner);
   ops::gated_rms_norm(context, result, inner, projected, width, norm_weight.data(), inner, norm_epsilon, rows,
                       inner, norm_group ? norm_group : inner, ops::GateOrder::kBeforeNorm);
-  ops::MatmulInput out = ops::make_input(result, rows, inner);
+  ops::MatmulInput out = step.input(result, inner);
   output.forward(context, out, y, output.rows(), epilogue);
 }
 
@@ -141,7 +141,7 @@ void GatedDeltaNet::forward(const Step& step, int layer, ops::MatmulInput& x, fl
   ops::gated_rms_norm(context, result, values, projected + channels, width, norm_weight.data(),
                       shape.value_dim, norm_epsilon, rows, values, shape.value_dim,
                       ops::GateOrder::kAfterNorm);
-  ops::MatmulInput out = ops::make_input(result, rows, values);
+  ops::MatmulInput out = step.input(result, values);
   output.forward(context, out, y, output.rows(), epilogue);
 }
 

@@ -8,6 +8,7 @@
 #include "layers/kv_cache.h"
 #include "ops/attention.h"
 #include "ops/context.h"
+#include "ops/matmul.h"
 
 namespace millrace::layers {
 
@@ -23,6 +24,11 @@ class Step {
 
   /// The batch's sequences with the block tables of the group that `layer` belongs to.
   std::span<const ops::AttentionSequence> sequences(int layer) const;
+
+  /// The step's rows as an input of products: x [rows(), cols].
+  ops::MatmulInput input(const float* x, int64_t cols, int64_t stride = 0) const {
+    return ops::make_input(x, rows(), cols, stride, batch_.prompt_rows);
+  }
 
   /// Uninitialised floats, valid until the end of the step.
   float* floats(int64_t count) const { return context_.arena.allocate<float>(count); }

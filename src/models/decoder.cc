@@ -30,8 +30,8 @@ struct Block {
  private:
   ops::MatmulInput input(const Step& s, const Norm& norm, const float* x, int64_t hidden,
                          const std::vector<ops::InputForm>& forms) const {
-    return norm ? ops::norm_input(s.context(), x, s.rows(), hidden, norm.spec(), forms)
-                : ops::make_input(x, s.rows(), hidden);
+    return norm ? ops::norm_input(s.context(), x, s.rows(), hidden, norm.spec(), forms, s.batch().prompt_rows)
+                : s.input(x, hidden);
   }
   /// y += scale * part(input), with a norm on the part's result when the block has one.
   template <typename Part>
@@ -72,8 +72,7 @@ void Block::forward(const Step& s, int layer, float* x, int64_t hidden) const {
     add_part(s, layer, *mixer, post_attn_norm, h, x, hidden);
     add_part(s, layer, *ffn, post_ffn_norm, f, x, hidden);
   } else {
-    for (const ops::InputForm form : ffn_forms)
-      ops::prepare_input(s.context(), h, ops::form_for(s.context(), form, s.rows()));
+    for (const ops::InputForm form : ffn_forms) ops::prepare_input(s.context(), h, form);
     add_part(s, layer, *mixer, post_attn_norm, h, x, hidden);
     add_part(s, layer, *ffn, post_ffn_norm, h, x, hidden);
   }

@@ -53,6 +53,8 @@ const float* SequenceRunner::append(std::span<const int32_t> tokens, const Logit
   for (const int32_t id : tokens)
     require(id >= 0 && id < vocab, ErrorCode::kInvalidArgument, "token id {} is outside the vocabulary of {}",
             id, vocab);
+  // As in service: a token that comes by itself was answered, others are a prompt.
+  const bool answer = length_ > 0 && tokens.size() == 1;
   const int32_t old_length = length_, grown = length_ + static_cast<int32_t>(tokens.size());
   std::vector<int32_t> again;
   const int32_t border = model_.info().rope_switch;
@@ -84,7 +86,8 @@ const float* SequenceRunner::append(std::span<const int32_t> tokens, const Logit
     const layers::Batch batch{tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(rows)),
                               positions,
                               {&sequence, 1},
-                              wanted};
+                              wanted,
+                              answer ? 0 : rows};
     logits_.resize(std::max<size_t>(1, wanted.size()) * static_cast<size_t>(vocab));
     arena_.reset();
     model_.forward(context, batch, cache_, {wanted.empty() ? nullptr : logits_.data(), nullptr});

@@ -17,7 +17,8 @@ class SequenceRunner {
   SequenceRunner(Model& model, ThreadPool& pool, IsaLevel isa, layers::KvType kv_type, int32_t max_tokens,
                  int32_t block_size = 16);
 
-  /// Appends tokens to the sequence in chunks of at most `chunk` rows. With `all_logits` null only the last
+  /// Appends tokens to the sequence in chunks of at most `chunk` rows; a single one behind others counts as
+  /// an answer's, more as a prompt's (Batch::prompt_rows). With `all_logits` null only the last
   /// row's logits are computed; otherwise it is called with (first position, rows, logits [rows, vocab]) for
   /// every chunk. Returns the last row's logits, valid until the next call. Error(kLimitExceeded) beyond
   /// max_tokens, kInvalidArgument for an id outside the vocabulary.

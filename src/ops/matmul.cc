@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -180,19 +181,54 @@ void run_unit(const Context& context, const Job& job, int64_t begin, int64_t end
   }
 }
 
-/// Panels in a unit, so that there are a few units for each thread and none is too small to be worth it.
-int64_t unit_panels(const Job& job, int threads, int64_t experts) {
-  const int64_t wanted = job.streams() ? std::max<int64_t>(1, kUnitBytes / job.w.panel_bytes_)
-                         : job.tiles() ? kTileUnitPanels
-                                       : kUnitPanels;
-  const int64_t fair = job.out_panels() * experts / (threads * 4);
-  return std::max<int64_t>(1, std::min(wanted, fair));
+/// A matrix times the rows [begin, end) of an input, in the form that the kernel reads.
+Job make_job(const Context& context, const PackedMatrix& w, bool rounded, MatmulInput& x, int64_t begin,
+             int64_t end, float* y, int64_t y_stride, const Epilogue& epilogue, uint64_t call) {
+  const kernels::MatmulKernel& kernel =
+      rounded ? w.layout_->rounded : w.layout_->kernel(end - begin, w.cols_);
+  const auto form = static_cast<InputForm>(kernel.input);
+  prepare_rows(context, x, form, begin, end);
+  const std::byte* rows = form == InputForm::kF32 ? reinterpret_cast<const std::byte*>(x.f32)
+                                                  : x.prepared[static_cast<size_t>(form)].rows;
+  const int64_t stride = prepared_stride(form, x);
+  return {w,        kernel, rows + begin * stride, stride, end - begin, y + begin * y_stride, y_stride,
+          epilogue, call};
 }
 
-const void* prepared_row(InputForm form, const MatmulInput& x, int64_t token, int64_t& stride) {
-  stride = prepared_stride(form, x);
-  return static_cast<const std::byte*>(x.prepared[static_cast<size_t>(form)]) + token * stride;
-}
+/// One matrix and all rows that it meets: rounded ones, others, or both, for which the weights of a unit of
+/// work come from memory once.
+struct Product {
+  std::optional<Job> rounded, exact;
+
+  Product(const Context& context, const PackedMatrix& w, MatmulInput& x, int64_t begin, int64_t border,
+          int64_t end, float* y, int64_t y_stride, const Epilogue& epilogue, uint64_t call) {
+    if (!w.layout_->rounded.run) border = begin;
+    if (begin < border)
+      rounded.emplace(make_job(context, w, true, x, begin, border, y, y_stride, epilogue, call));
+    if (border < end) exact.emplace(make_job(context, w, false, x, border, end, y, y_stride, epilogue, call));
+  }
+
+  int64_t out_panels() const { return (rounded ? *rounded : *exact).out_panels(); }
+
+  /// Panels in a unit, so that there are a few units for each thread and none is too small to be worth it.
+  int64_t unit_panels(int threads, int64_t experts) const {
+    int64_t wanted = out_panels();
+    for (const auto* job : {&rounded, &exact}) {
+      if (!*job) continue;
+      wanted = std::min(wanted, (*job)->streams() ? std::max<int64_t>(1, kUnitBytes / (*job)->w.panel_bytes_)
+                                : (*job)->tiles() ? kTileUnitPanels
+                                                  : kUnitPanels);
+    }
+    const int64_t fair = out_panels() * experts / (threads * 4);
+    return std::max<int64_t>(1, std::min(wanted, fair));
+  }
+
+  void run(const Context& context, int64_t begin, int64_t end) const {
+    end = std::min(end, out_panels());
+    if (rounded) run_unit(context, *rounded, begin, end);
+    if (exact) run_unit(context, *exact, begin, end);
+  }
+};
 
 void check_shapes(const PackedMatrix& w, const MatmulInput& x, const Epilogue& epilogue) {
   check(w.layout_ != nullptr && w.cols_ == x.cols, "a matrix of {} columns meets activations of {}", w.cols_,
@@ -234,6 +270,18 @@ void gated_by_parts(const Context& context, int64_t tokens, int64_t rows, float*
   context.arena.release(mark);
 }
 
+/// Makes what the experts read of their rows in as few passes as there are forms.
+void prepare_grouped(const Context& context, std::span<const PackedMatrix> experts, MatmulInput& x,
+                     std::span<const int32_t> row_offsets, std::span<const int32_t> rounded) {
+  for (size_t e = 0; e < experts.size(); ++e) {
+    const bool has_rounded = experts[e].layout_->rounded.run != nullptr;
+    const int32_t rows = row_offsets[e + 1] - row_offsets[e];
+    const int32_t first = rounded.empty() || !has_rounded ? 0 : rounded[e];
+    if (first > 0) prepare_rows(context, x, InputForm::kBF16, 0, x.tokens);
+    if (first < rows) prepare_rows(context, x, experts[e].input_form(), 0, x.tokens);
+  }
+}
+
 bool needs_parts(const PackedMatrix& w, const Epilogue& epilogue) {
   return is_gated(epilogue) && w.rows_ / 2 % kMatmulRows != 0;
 }
@@ -244,8 +292,7 @@ void matmul(const Context& context, const PackedMatrix& w, MatmulInput& x, float
             const Epilogue& epilogue) {
   check_shapes(w, x, epilogue);
   if (x.tokens == 0) return;
-  const InputForm form = w.input_form(x.tokens);
-  prepare_input(context, x, form);
+  prepare_input(context, x, w.input_form());
   if (needs_parts(w, epilogue)) {
     return gated_by_parts(
         context, x.tokens, w.rows_, y, y_stride, epilogue,
@@ -255,33 +302,34 @@ void matmul(const Context& context, const PackedMatrix& w, MatmulInput& x, float
       static_cast<double>(w.rows_) * static_cast<double>(w.cols_) * static_cast<double>(x.tokens);
   const ProfileScope scope(context, profile_name(w.source_type_, false), static_cast<double>(w.bytes()),
                            2 * work);
-  int64_t stride = 0;
-  const auto* input = static_cast<const std::byte*>(prepared_row(form, x, 0, stride));
-  const Job job{
-      w, w.layout_->kernel(x.tokens, w.cols_), input, stride, x.tokens, y, y_stride, epilogue, next_call()};
-  const int64_t per_unit =
-      work < 1 << 16 ? job.out_panels() : unit_panels(job, context.pool.num_threads(), 1);
-  const int64_t units = (job.out_panels() + per_unit - 1) / per_unit;
-  for_units(context.pool, units, [&](int64_t unit) {
-    run_unit(context, job, unit * per_unit, std::min(job.out_panels(), (unit + 1) * per_unit));
-  });
+  const Product product(context, w, x, 0, std::min(x.rounded, x.tokens), x.tokens, y, y_stride, epilogue,
+                        next_call());
+  const int64_t panels = product.out_panels();
+  const int64_t per_unit = work < 1 << 16 ? panels : product.unit_panels(context.pool.num_threads(), 1);
+  for_units(context.pool, ceil_div(panels, per_unit),
+            [&](int64_t unit) { product.run(context, unit * per_unit, (unit + 1) * per_unit); });
 }
 
 void grouped_matmul(const Context& context, std::span<const PackedMatrix> experts, MatmulInput& x,
-                    std::span<const int32_t> row_offsets, float* y, int64_t y_stride,
-                    const Epilogue& epilogue) {
+                    std::span<const int32_t> row_offsets, std::span<const int32_t> rounded, float* y,
+                    int64_t y_stride, const Epilogue& epilogue) {
   check(row_offsets.size() == experts.size() + 1, "{} experts with {} offsets", experts.size(),
         row_offsets.size());
-  if (!experts.empty() && needs_parts(experts[0], epilogue)) {
+  check(rounded.empty() || rounded.size() == experts.size(), "{} experts with {} counts of rounded rows",
+        experts.size(), rounded.size());
+  if (experts.empty() || row_offsets.back() == row_offsets.front()) return;
+  prepare_grouped(context, experts, x, row_offsets, rounded);
+  if (needs_parts(experts[0], epilogue)) {
     const int64_t rows = experts[0].rows_;
     return gated_by_parts(context, x.tokens, rows, y, y_stride, epilogue,
                           [&](float* both, const Epilogue& plain) {
-                            grouped_matmul(context, experts, x, row_offsets, both, rows, plain);
+                            grouped_matmul(context, experts, x, row_offsets, rounded, both, rows, plain);
                           });
   }
-  // Jobs and where their units begin live in the arena: nothing is allocated in a step.
+  // Products and where their units begin live in the arena: nothing is allocated in a step.
   const Arena::Mark mark = context.arena.mark();
-  Job* jobs = static_cast<Job*>(context.arena.allocate_bytes(sizeof(Job) * (experts.size() + 1)));
+  auto* products =
+      static_cast<Product*>(context.arena.allocate_bytes(sizeof(Product) * (experts.size() + 1)));
   int64_t* first_unit = context.arena.allocate<int64_t>(static_cast<int64_t>(experts.size()) + 1);
   const uint64_t call = next_call();
   int64_t used = 0;
@@ -293,31 +341,25 @@ void grouped_matmul(const Context& context, std::span<const PackedMatrix> expert
     const PackedMatrix& w = experts[e];
     check_shapes(w, x, epilogue);
     if (row_offsets[e] >= row_offsets[e + 1]) continue;
-    const int64_t tokens = row_offsets[e + 1] - row_offsets[e];
-    const InputForm form = w.input_form(tokens);
-    prepare_input(context, x, form);
-    int64_t stride = 0;
-    const auto* input = static_cast<const std::byte*>(prepared_row(form, x, row_offsets[e], stride));
-    new (jobs + used++) Job{w,      w.layout_->kernel(tokens, w.cols_), input,    stride,
-                            tokens, y + row_offsets[e] * y_stride,      y_stride, epilogue,
-                            call};
+    const int32_t begin = row_offsets[e], border = begin + (rounded.empty() ? 0 : rounded[e]);
+    new (products + used++)
+        Product(context, w, x, begin, border, row_offsets[e + 1], y, y_stride, epilogue, call);
     bytes += static_cast<double>(w.bytes());
     work +=
         static_cast<double>(w.rows_) * static_cast<double>(w.cols_) * (row_offsets[e + 1] - row_offsets[e]);
   }
-  const ProfileScope scope(
-      context, profile_name(experts.empty() ? DType::kF32 : experts[0].source_type_, true), bytes, 2 * work);
+  const ProfileScope scope(context, profile_name(experts[0].source_type_, true), bytes, 2 * work);
   first_unit[0] = 0;
   const int threads = context.pool.num_threads();
   for (int64_t i = 0; i < used; ++i) {
-    const int64_t per_unit = unit_panels(jobs[i], threads, sharers);
-    first_unit[i + 1] = first_unit[i] + (jobs[i].out_panels() + per_unit - 1) / per_unit;
+    const int64_t per_unit = products[i].unit_panels(threads, sharers);
+    first_unit[i + 1] = first_unit[i] + ceil_div(products[i].out_panels(), per_unit);
   }
   for_units(context.pool, first_unit[used], [&](int64_t unit) {
     const int64_t i = std::upper_bound(first_unit, first_unit + used + 1, unit) - first_unit - 1;
-    const int64_t per_unit = unit_panels(jobs[i], threads, sharers);
+    const int64_t per_unit = products[i].unit_panels(threads, sharers);
     const int64_t begin = (unit - first_unit[i]) * per_unit;
-    run_unit(context, jobs[i], begin, std::min(jobs[i].out_panels(), begin + per_unit));
+    products[i].run(context, begin, begin + per_unit);
   });
   context.arena.release(mark);
 }

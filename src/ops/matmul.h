@@ -5,9 +5,9 @@
 //   y[token, row] = sum over cols of w[row, col] * x[token, col]
 //
 // A token's result does not depend on how many tokens are in the call: every kernel adds in the same order
-// for one token and for many, so batching changes no bit. The exception is the level kAmx, where calls of
-// many tokens go to the matrix unit, whose activations are BF16, and calls of few to int8 kernels: there, a
-// result alone and in a batch differ by rounding. Levels below are the mode without that.
+// for one token and for many, so batching changes no bit. At level kAmx quantised weights have two kinds of
+// product, with int8 activations and with BF16 ones (the faster for prompts), which differ by rounding: which
+// of them a token gets is said by who makes the input (`rounded`), never by how many tokens come along.
 #pragma once
 
 #include <cstdint>
@@ -46,10 +46,8 @@ class PackedMatrix {
   int64_t rows() const { return rows_; }
   int64_t cols() const { return cols_; }
   DType source_type() const { return source_type_; }
-  /// What a product with this many tokens reads.
-  InputForm input_form(int64_t tokens) const {
-    return static_cast<InputForm>(layout_->kernel(tokens, cols_).input);
-  }
+  /// What its products read of tokens that are not rounded.
+  InputForm input_form() const { return static_cast<InputForm>(layout_->few.input); }
   /// Bytes of the packed form, all of which a token reads.
   uint64_t bytes() const { return data_.size(); }
   bool empty() const { return rows_ == 0; }
@@ -77,17 +75,24 @@ struct MatmulInput {
   int64_t tokens = 0;
   int64_t cols = 0;
   int64_t stride = 0;
-  const void* prepared[3] = {};  ///< by InputForm, null until made
+  /// The first so many tokens take the kernel that reads BF16 where the level has one beside int8.
+  int64_t rounded = 0;
+  /// A converted form of rows [begin, end), or of none yet.
+  struct Prepared {
+    std::byte* rows = nullptr;  ///< where row 0 is, or would be
+    int64_t begin = 0, end = 0;
+  } prepared[3];  ///< by InputForm
 };
 
 /// Describes x, preparing nothing yet.
-MatmulInput make_input(const float* x, int64_t tokens, int64_t cols, int64_t stride = 0);
+MatmulInput make_input(const float* x, int64_t tokens, int64_t cols, int64_t stride = 0, int64_t rounded = 0);
 
-/// The form that products with this many tokens read instead of `form`, which is what few tokens need.
-InputForm form_for(const Context& context, InputForm form, int64_t tokens);
-
-/// Makes the form that `form` names, unless it is there already.
+/// Makes the forms that products read of the input where a token that is not rounded needs `form`, unless
+/// they are there already.
 void prepare_input(const Context& context, MatmulInput& input, InputForm form);
+
+/// Makes a form of the rows [begin, end), which touch those that it was made of before.
+void prepare_rows(const Context& context, MatmulInput& input, InputForm form, int64_t begin, int64_t end);
 
 /// Bytes from one token to the next in a prepared form.
 int64_t prepared_stride(InputForm form, const MatmulInput& input);
@@ -101,7 +106,7 @@ struct NormSpec {
   float epsilon = 1e-5f;
 };
 MatmulInput norm_input(const Context& context, const float* source, int64_t tokens, int64_t cols,
-                       const NormSpec& norm, std::span<const InputForm> forms);
+                       const NormSpec& norm, std::span<const InputForm> forms, int64_t rounded = 0);
 
 /// What happens to a result before it is stored.
 struct Epilogue {
@@ -121,10 +126,11 @@ void matmul(const Context& context, const PackedMatrix& w, MatmulInput& x, float
             const Epilogue& epilogue = {});
 
 /// Grouped form for experts: expert e multiplies rows row_offsets[e] .. row_offsets[e+1] of x (already
-/// gathered by expert). Each expert's weights are read once.
+/// gathered by expert). Each expert's weights are read once. Of expert e's rows the first rounded[e] take the
+/// rounded kernel (`rounded` empty: none; x.rounded is not looked at).
 void grouped_matmul(const Context& context, std::span<const PackedMatrix> experts, MatmulInput& x,
-                    std::span<const int32_t> row_offsets, float* y, int64_t y_stride,
-                    const Epilogue& epilogue = {});
+                    std::span<const int32_t> row_offsets, std::span<const int32_t> rounded, float* y,
+                    int64_t y_stride, const Epilogue& epilogue = {});
 
 /// Rows `ids` of a [rows, cols] tensor of any storage type, decoded to out [ids, cols].
 void embedding_lookup(const Context& context, const TensorView& table, std::span<const int32_t> ids,

@@ -8,12 +8,13 @@
 
 namespace millrace::ops {
 
-MatmulInput make_input(const float* x, int64_t tokens, int64_t cols, int64_t stride) {
+MatmulInput make_input(const float* x, int64_t tokens, int64_t cols, int64_t stride, int64_t rounded) {
   MatmulInput input;
   input.f32 = x;
   input.tokens = tokens;
   input.cols = cols;
   input.stride = stride ? stride : cols;
+  input.rounded = rounded;
   return input;
 }
 
@@ -56,44 +57,56 @@ std::byte* allocate_form(const Context& context, const MatmulInput& input, Input
       context.arena.allocate_bytes(static_cast<size_t>(input.tokens * prepared_stride(form, input))));
 }
 
-}  // namespace
-
-InputForm form_for(const Context& context, InputForm form, int64_t tokens) {
-  const bool tiles = tokens >= kernels::matmul_tile_tokens(context.kernels.isa);
-  return form == InputForm::kInt8 && tiles ? InputForm::kBF16 : form;
+/// How many rows a product reads as BF16 because they are rounded, where the others need `form`.
+int64_t rounded_rows(const Context& context, const MatmulInput& input, InputForm form) {
+  return form == InputForm::kInt8 && kernels::has_rounded_kernels(context.kernels.isa) ? input.rounded : 0;
 }
 
-void prepare_input(const Context& context, MatmulInput& input, InputForm form) {
-  const void*& prepared = input.prepared[static_cast<size_t>(form)];
-  if (prepared) return;
-  if (form == InputForm::kF32) {
-    prepared = input.f32;
-    return;
-  }
-  std::byte* out = allocate_form(context, input, form);
+}  // namespace
+
+void prepare_rows(const Context& context, MatmulInput& input, InputForm form, int64_t begin, int64_t end) {
+  MatmulInput::Prepared& prepared = input.prepared[static_cast<size_t>(form)];
+  if (form == InputForm::kF32 || begin >= end || (prepared.begin <= begin && end <= prepared.end)) return;
+  if (!prepared.rows) prepared = {allocate_form(context, input, form), begin, begin};
   const int64_t stride = prepared_stride(form, input);
   const auto& convert = kernels::matmul_input_kernels(context.kernels.isa);
   const int64_t grain = std::max<int64_t>(1, kSerialValues / std::max<int64_t>(input.cols, 1));
-  context.pool.parallel_for(input.tokens, grain, [&](int64_t begin, int64_t end, int) {
-    for (int64_t t = begin; t < end; ++t)
-      convert_row(convert, form, input.f32 + t * input.stride, input.cols, out + t * stride);
-  });
-  prepared = out;
+  const auto add = [&](int64_t from, int64_t to) {
+    context.pool.parallel_for(std::max<int64_t>(0, to - from), grain, [&](int64_t first, int64_t last, int) {
+      for (int64_t t = from + first; t < from + last; ++t)
+        convert_row(convert, form, input.f32 + t * input.stride, input.cols, prepared.rows + t * stride);
+    });
+  };
+  // What is asked for touches what is there: rows are asked for from the first on or to the last.
+  add(begin, std::min(end, prepared.begin));
+  add(std::max(begin, prepared.end), end);
+  prepared.begin = std::min(begin, prepared.begin);
+  prepared.end = std::max(end, prepared.end);
+}
+
+void prepare_input(const Context& context, MatmulInput& input, InputForm form) {
+  const int64_t rounded = rounded_rows(context, input, form);
+  prepare_rows(context, input, InputForm::kBF16, 0, rounded);
+  prepare_rows(context, input, form, rounded, input.tokens);
 }
 
 MatmulInput norm_input(const Context& context, const float* source, int64_t tokens, int64_t cols,
-                       const NormSpec& norm, std::span<const InputForm> forms) {
+                       const NormSpec& norm, std::span<const InputForm> forms, int64_t rounded) {
   const ProfileScope scope(context, "norm", static_cast<double>(tokens * cols) * 8,
                            static_cast<double>(tokens * cols) * 4);
   float* y = context.arena.allocate<float>(tokens * cols);
-  MatmulInput input = make_input(y, tokens, cols);
-  input.prepared[static_cast<size_t>(InputForm::kF32)] = y;
-  std::byte* converted[3] = {};
-  for (InputForm wanted : forms) {
-    const InputForm form = form_for(context, wanted, tokens);
-    if (form != InputForm::kF32 && !input.prepared[static_cast<size_t>(form)])
-      input.prepared[static_cast<size_t>(form)] = converted[static_cast<size_t>(form)] =
-          allocate_form(context, input, form);
+  MatmulInput input = make_input(y, tokens, cols, cols, rounded);
+  const auto want = [&](InputForm form, int64_t begin, int64_t end) {
+    if (form == InputForm::kF32 || begin >= end) return;
+    MatmulInput::Prepared& prepared = input.prepared[static_cast<size_t>(form)];
+    if (!prepared.rows) prepared = {allocate_form(context, input, form), begin, end};
+    prepared.begin = std::min(begin, prepared.begin);
+    prepared.end = std::max(end, prepared.end);
+  };
+  for (const InputForm form : forms) {
+    const int64_t first = rounded_rows(context, input, form);
+    want(InputForm::kBF16, 0, first);
+    want(form, first, tokens);
   }
   const auto& convert = kernels::matmul_input_kernels(context.kernels.isa);
   const int64_t grain = std::max<int64_t>(1, kSerialValues / std::max<int64_t>(cols, 1));
@@ -105,9 +118,11 @@ MatmulInput norm_input(const Context& context, const float* source, int64_t toke
       else
         context.kernels.layer_norm(y + t * cols, x, norm.weight, norm.bias, norm.epsilon, cols);
       // The row is still in the first cache.
-      for (InputForm form : {InputForm::kBF16, InputForm::kInt8})
-        if (std::byte* out = converted[static_cast<size_t>(form)])
-          convert_row(convert, form, y + t * cols, cols, out + t * prepared_stride(form, input));
+      for (InputForm form : {InputForm::kBF16, InputForm::kInt8}) {
+        const MatmulInput::Prepared& out = input.prepared[static_cast<size_t>(form)];
+        if (t >= out.begin && t < out.end)
+          convert_row(convert, form, y + t * cols, cols, out.rows + t * prepared_stride(form, input));
+      }
     }
   });
   return input;

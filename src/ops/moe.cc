@@ -97,15 +97,18 @@ void route_tokens(const Context& context, const RouterOptions& options, const fl
 }
 
 ExpertRows group_by_expert(const Context& context, const int32_t* experts, int64_t rows, int32_t top_k,
-                           int32_t num_experts) {
+                           int32_t num_experts, int64_t rounded) {
   const int64_t total = rows * top_k;
   auto* offsets = context.arena.allocate<int32_t>(num_experts + 1);
   auto* source = context.arena.allocate<int32_t>(total);
   auto* position = context.arena.allocate<int32_t>(total);
+  auto* rounded_rows = context.arena.allocate<int32_t>(num_experts);
+  std::fill_n(rounded_rows, num_experts, 0);
   std::fill_n(offsets, num_experts + 1, 0);
   for (int64_t i = 0; i < total; ++i) {
     check(experts[i] >= 0 && experts[i] < num_experts, "expert {} of {}", experts[i], num_experts);
     ++offsets[experts[i] + 1];
+    rounded_rows[experts[i]] += i < rounded * top_k;
   }
   for (int32_t e = 0; e < num_experts; ++e) offsets[e + 1] += offsets[e];
   // offsets[e] serves as the next free place of e, then moves back by one expert.
@@ -117,7 +120,10 @@ ExpertRows group_by_expert(const Context& context, const int32_t* experts, int64
   for (int32_t e = num_experts; e > 0; --e) offsets[e] = offsets[e - 1];
   offsets[0] = 0;
   const auto count = static_cast<size_t>(total);
-  return {{offsets, static_cast<size_t>(num_experts) + 1}, {source, count}, {position, count}};
+  return {{offsets, static_cast<size_t>(num_experts) + 1},
+          {source, count},
+          {position, count},
+          {rounded_rows, static_cast<size_t>(num_experts)}};
 }
 
 float* gather_rows(const Context& context, const ExpertRows& order, const float* x, int64_t stride,

@@ -39,10 +39,12 @@ struct ExpertRows {
       row_offsets;  ///< [num_experts + 1]: expert e has rows [row_offsets[e], row_offsets[e + 1])
   std::span<const int32_t> source;    ///< [rows * top_k] row of the step that each one is
   std::span<const int32_t> position;  ///< [rows, top_k] where each (row, choice) went
+  std::span<const int32_t>
+      rounded;  ///< [num_experts] how many of an expert's rows, its first, are rounded ones
 };
-/// Counting sort; rows of one expert keep their order.
+/// Counting sort; rows of one expert keep their order. The step's first `rounded` rows are MatmulInput's.
 ExpertRows group_by_expert(const Context& context, const int32_t* experts, int64_t rows, int32_t top_k,
-                           int32_t num_experts);
+                           int32_t num_experts, int64_t rounded = 0);
 
 /// [rows * top_k, n] dense: x's rows in the order of `order`, from the arena.
 float* gather_rows(const Context& context, const ExpertRows& order, const float* x, int64_t stride,

@@ -194,6 +194,7 @@ FakeOptions layers_of(bool full, int32_t window, bool state) {
   o.window = window;
   o.state = state;
   o.context_length = 512;
+  o.kinds = true;
   return o;
 }
 INSTANTIATE_TEST_SUITE_P(
@@ -565,7 +566,7 @@ std::vector<std::pair<double, std::vector<int32_t>>> reference_beams(const FakeM
     for (const Beam& b : beams) {
       auto all = prompt;
       all.insert(all.end(), b.tokens.begin(), b.tokens.end());
-      const auto logits = model.reference_logits(all);
+      const auto logits = model.reference_logits(all, static_cast<int32_t>(prompt.size()));
       const double sum = log_sum_exp(logits);
       for (size_t v = 0; v < logits.size(); ++v) {
         Beam longer = b;

@@ -26,6 +26,8 @@ struct FakeOptions {
   bool full = true;
   int32_t window = 0;  ///< > 0: a windowed layer
   bool state = false;  ///< a recurrent layer
+  bool kinds =
+      false;  ///< a prompt's row leaves something else in the cache than an answer's (Batch::prompt_rows)
   int32_t vocab_size = 61;
   int32_t context_length = 4096;
   double seconds_per_step = 0;
@@ -61,6 +63,7 @@ class FakeModel : public models::Model {
       for (int32_t i = 0; i < s.query_length; ++i) {
         const auto row = static_cast<size_t>(s.query_begin + i);
         const int32_t position = batch.positions[row];
+        const bool row_of_prompt = static_cast<int64_t>(row) < batch.prompt_rows;
         uint64_t context = 0;
         for (size_t l = 0; l < specs.size(); ++l) {
           const auto group = static_cast<size_t>(cache.layout().group_of_layer[l]);
@@ -74,12 +77,12 @@ class FakeModel : public models::Model {
             std::byte* at = cache.layer_data(layer) + cache.layer_block_bytes(layer) * table[0];
             uint64_t state;
             std::memcpy(&state, at, 8);
-            state = mix(state, static_cast<uint64_t>(batch.tokens[row]));
+            state = mix(state, static_cast<uint64_t>(told(batch.tokens[row], row_of_prompt)));
             std::memcpy(at, &state, 8);
             context = mix(context, state);
             continue;
           }
-          const uint64_t own = value(batch.tokens[row], position);
+          const uint64_t own = value(told(batch.tokens[row], row_of_prompt), position);
           std::memcpy(place(position), &own, 8);
           const bool window = specs[l].kind == layers::CacheSpec::Kind::kWindow;
           const int32_t first = window ? std::max(0, position - specs[l].window + 1) : 0;
@@ -107,8 +110,8 @@ class FakeModel : public models::Model {
     if (seconds > 0) std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
   }
 
-  /// Logits after `tokens`, computed without a cache.
-  std::vector<float> reference_logits(std::span<const int32_t> tokens) const {
+  /// Logits after `tokens`, of which the first `prompt` were given (-1: all), computed without a cache.
+  std::vector<float> reference_logits(std::span<const int32_t> tokens, int32_t prompt = -1) const {
     uint64_t context = 0;
     const auto length = static_cast<int32_t>(tokens.size());
     for (const layers::CacheSpec& spec : cache_specs()) {
@@ -116,7 +119,7 @@ class FakeModel : public models::Model {
       const bool window = spec.kind == layers::CacheSpec::Kind::kWindow;
       const int32_t first = window ? std::max(0, length - spec.window) : 0;
       for (int32_t p = first; p < length; ++p) {
-        const int32_t token = tokens[static_cast<size_t>(p)];
+        const int32_t token = told(tokens[static_cast<size_t>(p)], prompt < 0 || p < prompt);
         sum = mix(sum, spec.kind == layers::CacheSpec::Kind::kRecurrent ? static_cast<uint64_t>(token)
                                                                         : value(token, p));
       }
@@ -129,8 +132,9 @@ class FakeModel : public models::Model {
 
   std::vector<int32_t> reference_greedy(std::vector<int32_t> tokens, int32_t count) const {
     std::vector<int32_t> answer;
+    const auto prompt = static_cast<int32_t>(tokens.size());
     for (int32_t i = 0; i < count; ++i) {
-      const auto logits = reference_logits(tokens);
+      const auto logits = reference_logits(tokens, prompt);
       answer.push_back(static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
       tokens.push_back(answer.back());
     }
@@ -138,6 +142,9 @@ class FakeModel : public models::Model {
   }
 
  private:
+  int32_t told(int32_t token, bool of_prompt) const {
+    return options_.kinds && of_prompt ? token + options_.vocab_size : token;
+  }
   static uint64_t value(int32_t token, int32_t position) {
     return mix(static_cast<uint64_t>(token) + 1, static_cast<uint64_t>(position));
   }

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <random>
 
@@ -85,7 +86,7 @@ TEST(Matmul, GroupedIsEachExpertAlone) {
   const int32_t offsets[] = {0, 3, 3, 4, 7};
   std::vector<float> together(static_cast<size_t>(tokens * rows)), alone = together;
   MatmulInput input = make_input(x.data(), tokens, cols);
-  grouped_matmul(rig.context(), experts, input, offsets, together.data(), rows);
+  grouped_matmul(rig.context(), experts, input, offsets, {}, together.data(), rows);
   for (size_t e = 0; e < 4; ++e) {
     if (offsets[e] == offsets[e + 1]) continue;
     MatmulInput part = make_input(x.data() + offsets[e] * cols, offsets[e + 1] - offsets[e], cols);
@@ -96,7 +97,7 @@ TEST(Matmul, GroupedIsEachExpertAlone) {
   // Gate and up rows: halves of 12 do not begin at a panel's edge.
   const Epilogue gated{Epilogue::Kind::kSwiGlu};
   std::vector<float> paired(static_cast<size_t>(tokens * rows / 2));
-  grouped_matmul(rig.context(), experts, input, offsets, paired.data(), rows / 2, gated);
+  grouped_matmul(rig.context(), experts, input, offsets, {}, paired.data(), rows / 2, gated);
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t r = 0; r < rows / 2; ++r) {
       const float gate = together[t * rows + r];
@@ -106,8 +107,34 @@ TEST(Matmul, GroupedIsEachExpertAlone) {
   }
 }
 
-/// Quantised and plain weights: threads change no bit. Nor does the batch, but where quantised weights meet a
-/// matrix unit: there it does not as long as the products are made by the same of the two kernels.
+/// Rows of an expert of which some are rounded get what each kind gets in a product of its own.
+TEST(Matmul, GroupedRowsOfBothKinds) {
+  std::mt19937_64 random(testing::seed());
+  Rig rig(2, fastest_isa());
+  const int64_t rows = 64, cols = 256, tokens = 61;
+  const auto x = random_values(tokens * cols, random), values = random_values(4 * rows * cols, random);
+  const uint64_t bytes = static_cast<uint64_t>(rows) * *quant::row_bytes(DType::kQ4_0, cols);
+  std::vector<uint8_t> source(4 * bytes);
+  quant::traits(DType::kQ4_0).encode(values.data(), source.data(), 4 * rows * cols, nullptr);
+  std::vector<PackedMatrix> experts;
+  for (uint64_t e = 0; e < 4; ++e) {
+    const MatrixSource part[] = {{{source.data() + e * bytes, DType::kQ4_0, {rows, cols}}, {}}};
+    experts.push_back(pack_matrix(part, fastest_isa(), rig.pool));
+  }
+  const int32_t offsets[] = {0, 20, 20, 31, 61}, rounded[] = {7, 0, 11, 0};
+  std::vector<float> together(static_cast<size_t>(tokens * rows)), alone = together;
+  MatmulInput input = make_input(x.data(), tokens, cols);
+  grouped_matmul(rig.context(), experts, input, offsets, rounded, together.data(), rows);
+  for (size_t e = 0; e < 4; ++e) {
+    MatmulInput part =
+        make_input(x.data() + offsets[e] * cols, offsets[e + 1] - offsets[e], cols, 0, rounded[e]);
+    matmul(rig.context(), experts[e], part, alone.data() + offsets[e] * rows, rows);
+  }
+  EXPECT_EQ(together, alone);
+}
+
+/// Quantised and plain weights: neither threads nor the batch change a bit, wherever in it the border between
+/// rounded tokens and others lies.
 void check_threads_and_batch(IsaLevel isa) {
   std::mt19937_64 random(testing::seed());
   const int64_t rows = 1056, cols = 512, most = 130;
@@ -116,27 +143,32 @@ void check_threads_and_batch(IsaLevel isa) {
     std::vector<uint8_t> bytes(static_cast<size_t>(rows) * *quant::row_bytes(type, cols));
     quant::traits(type).encode(values.data(), bytes.data(), rows * cols, nullptr);
     const MatrixSource parts[] = {{{bytes.data(), type, {rows, cols}}, {}}};
-    std::vector<float> reference;
+    std::array<std::vector<float>, 2> reference;  // exact, rounded
     for (int threads : {1, 2, 3}) {
       Rig rig(threads, isa);
       const PackedMatrix w = pack_matrix(parts, isa, rig.pool);
       EXPECT_LE(w.bytes(), bytes.size());
-      auto product = [&](int64_t first, int64_t tokens) {
+      auto product = [&](int64_t first, int64_t tokens, int64_t rounded) {
         std::vector<float> y(static_cast<size_t>(tokens * rows / 2));
-        MatmulInput input = make_input(x.data() + first * cols, tokens, cols);
+        MatmulInput input = make_input(x.data() + first * cols, tokens, cols, 0, rounded);
         matmul(rig.context(), w, input, y.data(), rows / 2, {Epilogue::Kind::kSwiGlu});
         rig.arena.reset();
         return y;
       };
-      const std::vector<float> all = product(0, most);
-      if (reference.empty()) reference = all;
-      EXPECT_EQ(all, reference) << dtype_name(type) << " with " << threads << " threads";
+      const std::vector<float> exact = product(0, most, 0), rounded = product(0, most, most);
+      if (reference[0].empty()) reference = {exact, rounded};
+      EXPECT_EQ(exact, reference[0]) << dtype_name(type) << " with " << threads << " threads";
+      EXPECT_EQ(rounded, reference[1]) << dtype_name(type) << " with " << threads << " threads";
+      EXPECT_EQ(exact != rounded, kernels::matmul_layout(type, isa)->rounded.run != nullptr)
+          << dtype_name(type) << ": rounded tokens take another kernel exactly where there is one";
       for (int64_t tokens : {1, 3, 8, 33, 65, 100}) {
-        if (w.input_form(tokens) != w.input_form(most)) continue;
-        const int64_t first = static_cast<int64_t>(random() % static_cast<uint64_t>(most - tokens));
-        const std::vector<float> part = product(first, tokens);
-        EXPECT_TRUE(std::equal(part.begin(), part.end(), reference.begin() + first * rows / 2))
-            << dtype_name(type) << ": " << tokens << " tokens";
+        const auto first = static_cast<int64_t>(random() % static_cast<uint64_t>(most - tokens));
+        const auto border = static_cast<int64_t>(random() % static_cast<uint64_t>(tokens + 1));
+        const std::vector<float> part = product(first, tokens, border);
+        const auto begin = part.begin(), middle = begin + border * rows / 2;
+        EXPECT_TRUE(std::equal(begin, middle, reference[1].begin() + first * rows / 2) &&
+                    std::equal(middle, part.end(), reference[0].begin() + (first + border) * rows / 2))
+            << dtype_name(type) << ": " << border << " of " << tokens << " tokens rounded";
       }
     }
   }
@@ -148,8 +180,8 @@ TEST(Matmul, ThreadsAndBatchChangeNoBit) {
     if (isa <= fastest_isa()) check_threads_and_batch(isa);
 }
 
-/// The two kernels of a matrix unit's level agree within the rounding of int8 and BF16 activations.
-TEST(Matmul, AFewTokensAndManyAgree) {
+/// The two kinds of product of a matrix unit's level agree within the rounding of int8 and BF16 activations.
+TEST(Matmul, RoundedTokensAndOthersAgree) {
   std::mt19937_64 random(testing::seed());
   const int64_t rows = 96, cols = 1024, most = 600;
   const auto values = random_values(rows * cols, random), x = random_values(most * cols, random);
@@ -160,7 +192,7 @@ TEST(Matmul, AFewTokensAndManyAgree) {
     Rig rig(2, fastest_isa());
     const PackedMatrix w = pack_matrix(parts, fastest_isa(), rig.pool);
     std::vector<float> many(static_cast<size_t>(most * rows)), one(static_cast<size_t>(rows));
-    MatmulInput input = make_input(x.data(), most, cols);
+    MatmulInput input = make_input(x.data(), most, cols, 0, most);
     matmul(rig.context(), w, input, many.data(), rows);
     for (int64_t t : {int64_t{0}, int64_t{255}, most - 1}) {
       MatmulInput alone = make_input(x.data() + t * cols, 1, cols);

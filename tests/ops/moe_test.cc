@@ -119,7 +119,13 @@ TEST_F(MoeTest, RowsComeBackWhereTheyWent) {
   for (int64_t i = 0; i < rows * top_k; ++i)
     experts.push_back(static_cast<int32_t>(random_.below(num_experts)));
   const auto x = random_floats(random_, rows * n), weights = random_floats(random_, rows * top_k);
-  const ExpertRows order = group_by_expert(context_, experts.data(), rows, top_k, num_experts);
+  const ExpertRows order = group_by_expert(context_, experts.data(), rows, top_k, num_experts, 20);
+  for (size_t e = 0; e < static_cast<size_t>(num_experts); ++e) {
+    const auto begin = order.source.begin() + order.row_offsets[e],
+               end = order.source.begin() + order.row_offsets[e + 1];
+    EXPECT_TRUE(std::is_sorted(begin, end));
+    EXPECT_EQ(order.rounded[e], std::lower_bound(begin, end, 20) - begin);
+  }
   EXPECT_EQ(order.row_offsets.front(), 0);
   EXPECT_EQ(order.row_offsets.back(), rows * top_k);
   float* gathered = gather_rows(context_, order, x.data(), n, n);
