@@ -50,8 +50,6 @@ struct ServeArguments {
 };
 
 void add_options(CLI::App& app, ServeArguments& a) {
-  // A greedy answer must not turn on who else is served.
-  a.model.isa = "exact";
   add_model_options(app, a.model);
   app.add_option("--host", a.app.http.host, "address to listen on (default 127.0.0.1)")->type_name("H");
   app.add_option("--port", a.app.http.port, "port (default 8000; 0: any free one)")

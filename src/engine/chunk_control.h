@@ -1,7 +1,8 @@
 // How many prompt tokens may be computed beside decodes, so that a step takes at most so many times as long
-// as without them. Learned as it runs: what steps without prompts take, by how many decode; what any rows of
-// prompts add, however few (their products may be made by kernels that unpack the weights again); and what
-// each row adds lately, which grows with the depth of the prompt. (One line fitted to all steps would not
+// as without them. Learned as it runs: what steps without prompts take, by how many decode; what rows of
+// prompts add, a part however few they are (their products may be made by kernels that unpack the weights
+// again) and a part each; and by how much that is more lately, since it grows with the depth of a prompt.
+// (One line fitted to all steps would not
 // do: while a long prompt is computed every step has some of it, and what they take would be believed to be
 // the decodes' own.)
 #pragma once
@@ -28,21 +29,24 @@ class ChunkControl {
     // At least a tenth of the step is the prompt's: what decodes take varies, too.
     const double added = std::max(seconds - alone, 0.1 * seconds);
     added_.record(chunk_rows, added);
-    follow(row_seconds_, std::max(added - added_.fixed(), 0.1 * added) / static_cast<double>(chunk_rows),
-           0.3);
+    follow(lately_, added / added_.step(chunk_rows), 0.3);
   }
 
   /// Rows of prompts beside so many decodes, at least `least`; -1: not known yet.
   int32_t rows(int64_t decodes, double factor, int32_t least) const {
     const double alone = decode_seconds(decodes);
-    if (alone == 0 || row_seconds_ == 0) return -1;
-    const double room = ((factor - 1) * alone - added_.fixed()) / row_seconds_;
-    // Fewer rows than cost as much as having any would take the prompt longer and those who decode no less.
-    const double worth_it = added_.fixed() / row_seconds_;
-    return std::max(least, static_cast<int32_t>(std::min(std::max(room, worth_it), 1e6)));
+    if (alone == 0 || !added_.known()) return -1;
+    const double room = ((factor - 1) * alone / lately_ - added_.fixed()) / added_.per_row();
+    return std::max(least, static_cast<int32_t>(std::min(std::max(room, worth_having()), 1e6)));
   }
 
  private:
+  /// With fewer rows almost all that they add is what any rows add: the prompt would take longer, and those
+  /// who decode would hardly wait less.
+  double worth_having() const {
+    constexpr double kMost = 64;  // wherever the line may have been fitted
+    return std::min(0.5 * added_.fixed() / added_.per_row(), kMost);
+  }
   static size_t bucket(int64_t decodes) {
     return std::min<size_t>(std::bit_width(static_cast<uint64_t>(decodes)), 31);
   }
@@ -62,7 +66,7 @@ class ChunkControl {
 
   std::array<double, 32> decode_seconds_{};  // [bits of the number of decodes]
   CostModel added_;                          // by prompts' rows to a step
-  double row_seconds_ = 0;
+  double lately_ = 0;                        // measured over what the line says
 };
 
 }  // namespace millrace::engine

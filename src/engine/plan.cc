@@ -14,7 +14,7 @@ constexpr size_t kWaitingLookedAt = 64;
 constexpr int32_t kLeastMixedRows = 4;
 /// A prompt that can be computed at once disturbs those who decode once: the step may take longer by so many
 /// times what a chunk of a longer prompt may add.
-constexpr double kWholePromptFactor = 5;
+constexpr double kWholePromptFactor = 8;
 /// A reader that is behind for less is worth its blocks: it may go on before they could be of use to another.
 constexpr double kIdleSeconds = 1;
 
@@ -92,7 +92,7 @@ void Loop::build_input(double time) {
     const double factor = 1 + (options_.mixed_step_factor - 1) * std::max(1.0, waiting);
     int32_t rows = chunks_.rows(decodes, factor, kLeastMixedRows);
     const double whole = 1 + kWholePromptFactor * (options_.mixed_step_factor - 1);
-    if (rows > 0 && first_rows <= chunks_.rows(decodes, whole, 0)) rows = std::max(rows, first_rows);
+    if (rows >= 0 && first_rows <= chunks_.rows(decodes, whole, 0)) rows = std::max(rows, first_rows);
     // Not known before something has decoded by itself: a block then.
     input_.mixed_budget = rows < 0 ? options_.block_size : rows;
   }

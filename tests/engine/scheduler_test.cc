@@ -522,10 +522,33 @@ TEST(ChunkControl, KeepsMixedStepsShort) {
   // One step that something else held up changes little.
   const int32_t before = control.rows(8, 2, 4);
   control.record(8, 0, 5.0);
-  EXPECT_LE(control.rows(8, 2, 4), before * 5 / 4 + 1);
+  EXPECT_LE(control.rows(8, 2, 4), before * 3 / 2 + 2);
   // Numbers of decodes never seen borrow from the nearest.
   EXPECT_GE(control.rows(1, 2, 4), 4);
   EXPECT_GE(control.rows(300, 2, 4), 4);
+}
+
+/// Where any rows of prompts cost much, however few, fewer of them are no way out: the control used to take
+/// the price of the first row for that of each, asked for still fewer, and found them dearer still.
+TEST(ChunkControl, FewRowsAreNoWayOut) {
+  Random random(millrace::testing::seed());
+  ChunkControl control;
+  const auto noise = [&] { return 1 + 0.1 * (random.uniform_double() - 0.5); };
+  const auto added = [](int64_t rows) { return 0.040 + 0.0013 * static_cast<double>(rows); };
+  const double decode = 0.050;
+  control.record(0, 256, added(256));
+  control.record(0, 32, added(32));
+  for (int i = 0; i < 20; ++i) control.record(16, 0, decode * noise());
+  for (int i = 0; i < 300; ++i) {
+    // There is no room for what the first row takes, so half as many are taken as would double that.
+    const int32_t few = control.rows(16, 1.7, 4);
+    EXPECT_GE(few, 8) << "step " << i;
+    EXPECT_LE(few, 40) << "step " << i;
+    const int32_t many = control.rows(16, 6.6, 4);
+    EXPECT_GE(many, 120) << "step " << i;
+    EXPECT_LE(many, 260) << "step " << i;
+    control.record(16, few, (decode + added(few)) * noise());
+  }
 }
 
 TEST(BlockManager, SipHashMatchesItsAuthorsVectors) {
