@@ -179,6 +179,11 @@ TEST_P(Mixed, EveryRequestGetsTheTokensItGetsAlone) {
     for (int32_t i = 0; i < s.n; ++i) ASSERT_EQ(a.tokens[static_cast<size_t>(i)], expected);
   }
   EXPECT_EQ(blocks_held(engine), 0);
+  // In the crowd a hit may be a matter of luck where there is hardly any memory; with nobody else it is not.
+  for (int again = 0; again < 2; ++again) {
+    const std::vector<int32_t> prompt(shared.begin(), shared.begin() + 100);
+    EXPECT_EQ(collect(engine.submit(greedy(prompt, 3))).tokens[0], reference.reference_greedy(prompt, 3));
+  }
   const Stats stats = engine.stats();
   if (c.prefix_cache)
     EXPECT_GT(stats.prefix_hit_tokens, 0u);
