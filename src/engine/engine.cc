@@ -173,21 +173,24 @@ Stats Engine::stats() const {
 }
 
 void Engine::warm_up() {
-  // A prompt and some decodes, one alone and several together: memory is touched, and the cost of a step is
-  // known.
-  const int32_t prompt = std::min(std::min(256, loop_->options().token_budget), loop_->max_context() - 8);
-  if (prompt < 1) return;
-  for (const int32_t n : {1, 4}) {
+  // Prompts and decodes: memory is touched, and it is known what decoding takes alone and together, what a
+  // prompt's row does, and what any rows of prompts do.
+  const int32_t most = std::min(std::min(256, loop_->options().token_budget), loop_->max_context() - 8);
+  if (most < 1) return;
+  const auto compute = [&](int32_t prompt, int32_t n) {
     Request request;
-    // Of two lengths, for what a row costs and what the first one does.
-    request.prompt.assign(static_cast<size_t>(n == 1 ? prompt : std::min(prompt, 32)), 0);
+    request.prompt.assign(static_cast<size_t>(prompt), 0);
     request.use_prefix_cache = false;
     request.generation.n = std::min(n, loop_->options().limits.max_n);
     request.generation.max_tokens = 4;
     request.generation.ignore_eos = true;
     request.sampling.temperature = 0;
     generate(*this, std::move(request), [](const Event&) { return true; });
-  }
+  };
+  const int32_t few = std::min(most, 32);
+  compute(few, 1);
+  compute(most, 1);
+  compute(few, 4);
   loop_->reset_stats();
 }
 

@@ -105,6 +105,7 @@ class Loop {
   const SipKey key_;
   BlockManager blocks_;
   CostModel cost_;
+  bool costs_count_ = false;
   ChunkControl chunks_;
   double copy_bandwidth_ = 4e9;  // bytes per second to or from the host area, measured as it is used
   bool has_states_ = false;

@@ -14,7 +14,7 @@ constexpr size_t kWaitingLookedAt = 64;
 constexpr int32_t kLeastMixedRows = 4;
 /// A prompt that can be computed at once disturbs those who decode once: the step may take longer by so many
 /// times what a chunk of a longer prompt may add.
-constexpr double kWholePromptFactor = 8;
+constexpr double kWholePromptFactor = 10;
 /// A reader that is behind for less is worth its blocks: it may go on before they could be of use to another.
 constexpr double kIdleSeconds = 1;
 

@@ -31,8 +31,12 @@ bool Loop::step() {
   compute(/*embeddings=*/true);
   entries_.clear();
   const double seconds = now() - begin;
-  cost_.record(rows, seconds);
-  chunks_.record(decodes, rows - decodes, seconds);
+  // The very first step finds nothing in any cache and touches pages for the first time: it tells nothing.
+  if (costs_count_) {
+    cost_.record(rows, seconds);
+    chunks_.record(decodes, rows - decodes, seconds);
+  }
+  costs_count_ = true;
   const std::lock_guard lock(mutex_);
   ++stats_.steps;
   stats_.busy_seconds += seconds;

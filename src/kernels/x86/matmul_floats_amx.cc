@@ -17,7 +17,9 @@ class Bf16Columns {
   static constexpr int64_t kChunk = int64_t{1} << 40;  // a panel in one go
   struct Scratch {};
   Bf16Columns(const MatmulTask& task, Scratch&) : task_(task) {}
-  const uint8_t* columns(int64_t panel, int64_t begin, int64_t) const { return packed(panel, begin); }
+  const uint8_t* columns(int64_t panel, int64_t begin, int64_t, Coming&) const {
+    return packed(panel, begin);
+  }
   const uint8_t* packed(int64_t panel, int64_t begin) const {
     return reinterpret_cast<const uint8_t*>(task_.panels) + panel * task_.panel_bytes +
            begin / 2 * kPairBytes;
@@ -49,7 +51,7 @@ class DecodedColumns {
 
   /// Rows lie apart here; the decoder reads them in order.
   const uint8_t* packed(int64_t, int64_t) const { return reinterpret_cast<const uint8_t*>(task_.panels); }
-  const uint8_t* columns(int64_t panel, int64_t begin, int64_t count) {
+  const uint8_t* columns(int64_t panel, int64_t begin, int64_t count, Coming&) {
     const quant::Traits& traits = quant::traits(kType);
     const int64_t row_bytes = task_.cols / traits.block_elements * traits.block_bytes;
     const auto* q = reinterpret_cast<const uint8_t*>(task_.panels) + panel * task_.panel_bytes +
