@@ -10,8 +10,8 @@ namespace millrace {
 
 /// Levels a user can force with --isa. kAvx2 needs AVX2, FMA, F16C and BMI2; kAvx512 needs F, BW, VL, DQ and
 /// VNNI; kAmxInt8 and kAmx need besides the tiles of AMX with int8 and bfloat16, AVX-512 BF16, and the
-/// kernel's permission. kAmxInt8 uses the tiles only where they give what vectors give in any company of
-/// rows; kAmx multiplies many rows of quantised weights as BF16.
+/// kernel's permission. kAmxInt8 uses the tiles only where they give what vectors give; kAmx multiplies
+/// prompts' rows with quantised weights as BF16.
 enum class IsaLevel { kScalar, kAvx2, kAvx512, kAmxInt8, kAmx };
 
 struct CpuFeatures {
@@ -24,11 +24,10 @@ struct CpuFeatures {
 
 const CpuFeatures& cpu_features();
 
-/// The highest level at which a sequence's results do not depend on what else is computed with it: below
-/// kAmx.
+/// The highest level at which a token's results do not depend on whether it was part of a prompt or of an
+/// answer: below kAmx.
 IsaLevel best_isa();
-/// The highest level this CPU has, which "auto" means. With kAmx, results alone and in company differ by
-/// rounding.
+/// The highest level this CPU has, which "auto" means.
 IsaLevel fastest_isa();
 
 /// "auto" (fastest_isa), "exact" (best_isa) or a level's name to a level; Error(kInvalidArgument) for another
