@@ -5,7 +5,7 @@
 # these link edges and by scripts/check_layers.
 #
 # A source's suffix chooses its instruction set: *_avx2.cc, *_avxvnni.cc, *_avx512.cc, *_avx512bf16.cc,
-# *_amx.cc. Such files may
+# *_amx.cc, *_amxfp16.cc. Such files may
 # define only functions with internal linkage or in a namespace of their own ISA: an inline function of a shared
 # header, compiled here with wider instructions, could otherwise be the copy that the linker keeps for all.
 function(millrace_module name)
@@ -35,6 +35,8 @@ function(millrace_module name)
       set(flags -mavx2 -mfma -mf16c -mbmi2 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni)
     elseif(source MATCHES "_(avx512bf16|amx)\\.cc$")
       set(flags -mavx2 -mfma -mf16c -mbmi2 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16)
+    elseif(source MATCHES "_amxfp16\\.cc$")
+      set(flags -mavx2 -mfma -mf16c -mbmi2 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16 -mavx512fp16)
     endif()
     if(flags)
       list(APPEND flags -O3)

@@ -22,7 +22,7 @@ void add_model_options(CLI::App& app, ModelArguments& a) {
   app.add_option(
          "--isa", a.isa,
          "instruction set: auto (fastest), exact (fastest that computes prompts as answers, so that a "
-         "found prefix changes no bit), amx, amx-int8, avx512, avx2, scalar")
+         "found prefix changes no bit), amx-fp16, amx, amx-int8, avx512, avx2, scalar")
       ->capture_default_str()
       ->type_name("NAME");
   app.add_option("--kv-type", a.kv_type, "cache element: auto, f32, bf16, int8, int4")->type_name("TYPE");

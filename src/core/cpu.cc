@@ -66,6 +66,7 @@ CpuFeatures detect() {
   f.avx512 = f.avx2 && zmm && bit(b7, 16) && bit(b7, 17) && bit(b7, 30) && bit(b7, 31) && bit(c7, 11);
   f.avx512_bf16 = f.avx512 && bit(a71, 5);
   f.amx = tiles && f.avx512_bf16 && bit(d7, 22) && bit(d7, 24) && bit(d7, 25) && request_tiles();
+  f.amx_fp16 = f.amx && bit(d7, 23) && bit(a71, 21);
   return f;
 }
 #else
@@ -123,20 +124,24 @@ IsaLevel best_isa() {
                     : IsaLevel::kScalar;
 }
 
-IsaLevel fastest_isa() { return cpu_features().amx ? IsaLevel::kAmx : best_isa(); }
+IsaLevel fastest_isa() {
+  const CpuFeatures& f = cpu_features();
+  return f.amx_fp16 ? IsaLevel::kAmxFp16 : f.amx ? IsaLevel::kAmx : best_isa();
+}
 
 IsaLevel parse_isa(std::string_view name) {
   if (name == "auto") return fastest_isa();
   if (name == "exact") return best_isa();
-  for (IsaLevel level :
-       {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512, IsaLevel::kAmxInt8, IsaLevel::kAmx}) {
+  for (IsaLevel level : {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512, IsaLevel::kAmxInt8,
+                         IsaLevel::kAmx, IsaLevel::kAmxFp16}) {
     if (name != isa_name(level)) continue;
     require(level <= fastest_isa(), ErrorCode::kUnsupported, "this CPU has no {} (its best level is {})",
             name, isa_name(fastest_isa()));
     return level;
   }
   fail(ErrorCode::kInvalidArgument,
-       "unknown instruction set '{}': expected auto, exact, amx, amx-int8, avx512, avx2 or scalar", name);
+       "unknown instruction set '{}': expected auto, exact, amx-fp16, amx, amx-int8, avx512, avx2 or scalar",
+       name);
 }
 
 std::string_view isa_name(IsaLevel level) {
@@ -151,6 +156,8 @@ std::string_view isa_name(IsaLevel level) {
       return "amx-int8";
     case IsaLevel::kAmx:
       return "amx";
+    case IsaLevel::kAmxFp16:
+      return "amx-fp16";
   }
   return "unknown";
 }

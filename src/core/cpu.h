@@ -11,15 +11,17 @@ namespace millrace {
 /// Levels a user can force with --isa. kAvx2 needs AVX2, FMA, F16C and BMI2; kAvx512 needs F, BW, VL, DQ and
 /// VNNI; kAmxInt8 and kAmx need besides the tiles of AMX with int8 and bfloat16, AVX-512 BF16, and the
 /// kernel's permission. kAmxInt8 uses the tiles only where they give what vectors give; kAmx multiplies
-/// prompts' rows with quantised weights as BF16.
-enum class IsaLevel { kScalar, kAvx2, kAvx512, kAmxInt8, kAmx };
+/// prompts' rows with quantised weights as BF16, kAmxFp16, which needs tiles and vectors of half precision,
+/// as those.
+enum class IsaLevel { kScalar, kAvx2, kAvx512, kAmxInt8, kAmx, kAmxFp16 };
 
 struct CpuFeatures {
   bool avx2 = false;      ///< AVX2 + FMA + F16C + BMI2, and the OS saves YMM
   bool avx_vnni = false;  ///< VEX-coded VNNI beside avx2
   bool avx512 = false;    ///< F, BW, VL, DQ, VNNI, and the OS saves ZMM
   bool avx512_bf16 = false;
-  bool amx = false;  ///< tiles, int8, bfloat16; the kernel has let this process use them
+  bool amx = false;       ///< tiles, int8, bfloat16; the kernel has let this process use them
+  bool amx_fp16 = false;  ///< tiles of half precision besides, and AVX-512 FP16
 };
 
 const CpuFeatures& cpu_features();

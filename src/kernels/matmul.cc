@@ -157,6 +157,11 @@ void use_tiles(MatmulLayout& layout, IsaLevel isa) {
     layout.some_tokens = kExactTileTokens;
   }
   if (isa == IsaLevel::kAmxInt8) return;
+  if (isa == IsaLevel::kAmxFp16) {
+    for (RunChooser choose : {amxfp16::run_legacy, amxfp16::run_k_quants, amxfp16::run_four_bits})
+      if (const MatmulRun run = choose(layout.type)) layout.rounded = {MatmulInput::kF16, run};
+    return;
+  }
   for (RunChooser choose : {amx::run_legacy, amx::run_k_quants, amx::run_four_bits}) {
     const MatmulRun run = choose(layout.type);
     if (run) layout.rounded = {MatmulInput::kBF16, run};
@@ -196,19 +201,30 @@ LayoutTable make_layouts(IsaLevel isa) {
 const MatmulLayout* matmul_layout(DType type, IsaLevel isa) {
   static const LayoutTable tables[] = {make_layouts(IsaLevel::kScalar), make_layouts(IsaLevel::kAvx2),
                                        make_layouts(IsaLevel::kAvx512), make_layouts(IsaLevel::kAmxInt8),
-                                       make_layouts(IsaLevel::kAmx)};
+                                       make_layouts(IsaLevel::kAmx),    make_layouts(IsaLevel::kAmxFp16)};
   const auto index = static_cast<size_t>(type);
   if (index >= kTypes) return nullptr;
   const MatmulLayout& layout = tables[static_cast<size_t>(isa)][index];
   return layout.few.run ? &layout : nullptr;
 }
 
-bool has_rounded_kernels(IsaLevel isa) { return isa == IsaLevel::kAmx; }
+MatmulInput rounded_input(IsaLevel isa) {
+  return isa == IsaLevel::kAmxFp16 ? MatmulInput::kF16
+         : isa == IsaLevel::kAmx   ? MatmulInput::kBF16
+                                   : MatmulInput::kInt8;
+}
 
 const MatmulInputKernels& matmul_input_kernels(IsaLevel isa) {
-  static const MatmulInputKernels tables[3] = {isa_kernels(IsaLevel::kScalar).input,
-                                               isa_kernels(IsaLevel::kAvx2).input,
-                                               isa_kernels(IsaLevel::kAvx512).input};
+  static const auto tables = [] {
+    std::array<MatmulInputKernels, 4> made = {
+        isa_kernels(IsaLevel::kScalar).input, isa_kernels(IsaLevel::kAvx2).input,
+        isa_kernels(IsaLevel::kAvx512).input, isa_kernels(IsaLevel::kAvx512).input};
+#if defined(__x86_64__)
+    made[3].to_f16 = amxfp16::to_f16;
+#endif
+    return made;
+  }();
+  if (isa == IsaLevel::kAmxFp16) return tables[3];
   return tables[std::min(static_cast<size_t>(isa), static_cast<size_t>(IsaLevel::kAvx512))];
 }
 

@@ -30,8 +30,8 @@ struct alignas(64) ActivationBlock {
 };
 static_assert(sizeof(ActivationBlock) == 64);
 
-/// What a layout reads; the same order as ops::InputForm.
-enum class MatmulInput : uint8_t { kF32, kBF16, kInt8 };
+/// What a layout reads; the same order as ops::InputForm. kF16: rows of half precision as to_f16 makes them.
+enum class MatmulInput : uint8_t { kF32, kBF16, kInt8, kF16 };
 
 /// Panels times tokens: out[t * out_stride + 32 * panel + row] = sum over cols.
 struct MatmulTask {
@@ -78,8 +78,8 @@ struct MatmulLayout {
   }
 };
 
-/// Whether the layouts that read int8 have a rounded kernel, which reads BF16.
-bool has_rounded_kernels(IsaLevel isa);
+/// What the rounded kernels of layouts that read int8 read; kInt8 where they have none.
+MatmulInput rounded_input(IsaLevel isa);
 
 /// The layout of a storage type on an instruction set that this CPU has; null for types without a decoder.
 const MatmulLayout* matmul_layout(DType type, IsaLevel isa);
@@ -89,7 +89,14 @@ struct MatmulInputKernels {
   /// cols is a multiple of 32.
   void (*quantize)(const float* x, int64_t cols, ActivationBlock* out);
   void (*to_bf16)(const float* x, int64_t cols, uint16_t* out);
+  /// cols is a multiple of 32; out has two bytes a column and a cache line. Null below kAmxFp16. The row
+  /// times a power of two that keeps it in range; of every four columns the inner two change places, as
+  /// kernels unpack them; behind them the factor that a sum of products with weights times kF16WeightScale is
+  /// to be multiplied by.
+  void (*to_f16)(const float* x, int64_t cols, uint16_t* out) = nullptr;
 };
+/// Weights of half precision are kept so much larger, that small ones do not lose bits; up to 4,094 they fit.
+inline constexpr float kF16WeightScale = 16;
 const MatmulInputKernels& matmul_input_kernels(IsaLevel isa);
 
 /// Peak rates: runs `iterations` rounds of independent dot-product instructions on registers and returns the

@@ -40,6 +40,13 @@ MatmulRun run_four_bits_exact(DType type);
 double peak_tile_int8(int64_t iterations);
 double peak_tile_bf16(int64_t iterations);
 }  // namespace amx
+// The same with half precision.
+namespace amxfp16 {
+MatmulRun run_legacy(DType type);
+MatmulRun run_k_quants(DType type);
+MatmulRun run_four_bits(DType type);
+void to_f16(const float* x, int64_t cols, uint16_t* out);
+}  // namespace amxfp16
 #endif
 #undef MILLRACE_MATMUL_RUNS
 

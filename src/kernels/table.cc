@@ -25,7 +25,10 @@ const Table& table(IsaLevel level) {
   static const Table avx512 = make_table(IsaLevel::kAvx512);
   static const Table amx_int8 = make_table(IsaLevel::kAmxInt8);
   static const Table amx = make_table(IsaLevel::kAmx);
+  static const Table amx_fp16 = make_table(IsaLevel::kAmxFp16);
   switch (level) {
+    case IsaLevel::kAmxFp16:
+      return amx_fp16;
     case IsaLevel::kAmx:
       return amx;
     case IsaLevel::kAmxInt8:

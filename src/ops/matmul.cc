@@ -277,7 +277,8 @@ void prepare_grouped(const Context& context, std::span<const PackedMatrix> exper
     const bool has_rounded = experts[e].layout_->rounded.run != nullptr;
     const int32_t rows = row_offsets[e + 1] - row_offsets[e];
     const int32_t first = rounded.empty() || !has_rounded ? 0 : rounded[e];
-    if (first > 0) prepare_rows(context, x, InputForm::kBF16, 0, x.tokens);
+    if (first > 0)
+      prepare_rows(context, x, static_cast<InputForm>(experts[e].layout_->rounded.input), 0, x.tokens);
     if (first < rows) prepare_rows(context, x, experts[e].input_form(), 0, x.tokens);
   }
 }

@@ -5,9 +5,10 @@
 //   y[token, row] = sum over cols of w[row, col] * x[token, col]
 //
 // A token's result does not depend on how many tokens are in the call: every kernel adds in the same order
-// for one token and for many, so batching changes no bit. At level kAmx quantised weights have two kinds of
-// product, with int8 activations and with BF16 ones (the faster for prompts), which differ by rounding: which
-// of them a token gets is said by who makes the input (`rounded`), never by how many tokens come along.
+// for one token and for many, so batching changes no bit. At levels kAmx and kAmxFp16 quantised weights have
+// two kinds of product, with int8 activations and with BF16 or FP16 ones (the faster for prompts), which
+// differ by rounding: which of them a token gets is said by who makes the input (`rounded`), never by how
+// many tokens come along.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +32,7 @@ enum class InputForm : uint8_t {
   kF32,   ///< as they are
   kBF16,  ///< rounded to bfloat16
   kInt8,  ///< blocks of 32 with one scale each, and block sums for zero points
+  kF16,   ///< half precision, in the order and range of MatmulInputKernels::to_f16
 };
 
 /// One weight, or part of one, to be packed: `view` of shape [rows, cols]. `release(begin, bytes)` is called,
@@ -75,13 +77,13 @@ struct MatmulInput {
   int64_t tokens = 0;
   int64_t cols = 0;
   int64_t stride = 0;
-  /// The first so many tokens take the kernel that reads BF16 where the level has one beside int8.
+  /// The first so many tokens take the rounded kernel where the level has one beside int8.
   int64_t rounded = 0;
   /// A converted form of rows [begin, end), or of none yet.
   struct Prepared {
     std::byte* rows = nullptr;  ///< where row 0 is, or would be
     int64_t begin = 0, end = 0;
-  } prepared[3];  ///< by InputForm
+  } prepared[4];  ///< by InputForm
 };
 
 /// Describes x, preparing nothing yet.

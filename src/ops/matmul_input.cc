@@ -28,6 +28,8 @@ int64_t prepared_stride(InputForm form, const MatmulInput& input) {
       return ((input.cols * 2 + 63) / 64 | 1) * 64;
     case InputForm::kInt8:
       return (input.cols / kernels::kBlockCols | 1) * static_cast<int64_t>(sizeof(kernels::ActivationBlock));
+    case InputForm::kF16:
+      return ((input.cols * 2 + 64) / 64 | 1) * 64;
   }
   return 0;
 }
@@ -42,6 +44,10 @@ void convert_row(const kernels::MatmulInputKernels& convert, InputForm form, con
     return;
   }
   auto* values = reinterpret_cast<uint16_t*>(out);
+  if (form == InputForm::kF16) {
+    convert.to_f16(x, cols, values);
+    return;
+  }
   convert.to_bf16(x, cols, values);
   if (cols % 2) values[cols] = 0;  // the last pair's partner
 }
@@ -57,9 +63,10 @@ std::byte* allocate_form(const Context& context, const MatmulInput& input, Input
       context.arena.allocate_bytes(static_cast<size_t>(input.tokens * prepared_stride(form, input))));
 }
 
-/// How many rows a product reads as BF16 because they are rounded, where the others need `form`.
-int64_t rounded_rows(const Context& context, const MatmulInput& input, InputForm form) {
-  return form == InputForm::kInt8 && kernels::has_rounded_kernels(context.kernels.isa) ? input.rounded : 0;
+/// What a product reads of rounded rows where the others need `form`.
+InputForm rounded_form(const Context& context, InputForm form) {
+  return form == InputForm::kInt8 ? static_cast<InputForm>(kernels::rounded_input(context.kernels.isa))
+                                  : form;
 }
 
 }  // namespace
@@ -85,9 +92,8 @@ void prepare_rows(const Context& context, MatmulInput& input, InputForm form, in
 }
 
 void prepare_input(const Context& context, MatmulInput& input, InputForm form) {
-  const int64_t rounded = rounded_rows(context, input, form);
-  prepare_rows(context, input, InputForm::kBF16, 0, rounded);
-  prepare_rows(context, input, form, rounded, input.tokens);
+  prepare_rows(context, input, rounded_form(context, form), 0, input.rounded);
+  prepare_rows(context, input, form, input.rounded, input.tokens);
 }
 
 MatmulInput norm_input(const Context& context, const float* source, int64_t tokens, int64_t cols,
@@ -104,9 +110,8 @@ MatmulInput norm_input(const Context& context, const float* source, int64_t toke
     prepared.end = std::max(end, prepared.end);
   };
   for (const InputForm form : forms) {
-    const int64_t first = rounded_rows(context, input, form);
-    want(InputForm::kBF16, 0, first);
-    want(form, first, tokens);
+    want(rounded_form(context, form), 0, rounded);
+    want(form, rounded, tokens);
   }
   const auto& convert = kernels::matmul_input_kernels(context.kernels.isa);
   const int64_t grain = std::max<int64_t>(1, kSerialValues / std::max<int64_t>(cols, 1));
@@ -118,7 +123,7 @@ MatmulInput norm_input(const Context& context, const float* source, int64_t toke
       else
         context.kernels.layer_norm(y + t * cols, x, norm.weight, norm.bias, norm.epsilon, cols);
       // The row is still in the first cache.
-      for (InputForm form : {InputForm::kBF16, InputForm::kInt8}) {
+      for (InputForm form : {InputForm::kBF16, InputForm::kInt8, InputForm::kF16}) {
         const MatmulInput::Prepared& out = input.prepared[static_cast<size_t>(form)];
         if (t >= out.begin && t < out.end)
           convert_row(convert, form, y + t * cols, cols, out.rows + t * prepared_stride(form, input));

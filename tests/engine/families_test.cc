@@ -5,11 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <future>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "engine/engine.h"
+#include "engine/gate.h"
 #include "loaders/checkpoint.h"
 #include "models/sequence_runner.h"
 #include "testing/testing.h"
@@ -45,27 +45,6 @@ Request greedy_request(const Tokens& prompt, int32_t tokens) {
   r.generation.max_tokens = tokens;
   return r;
 }
-
-/// Holds the engine's thread at a request's first token until open(): those sent meanwhile meet in one step,
-/// however long the test's own thread has to wait for a processor.
-class Gate {
- public:
-  std::unique_ptr<TokenWatcher> watcher() const { return std::make_unique<Watcher>(opened_); }
-  void open() { promise_.set_value(); }
-
- private:
-  struct Watcher : TokenWatcher {
-    explicit Watcher(std::shared_future<void> f) : opened(std::move(f)) {}
-    bool push(TokenId) override {
-      opened.wait();
-      return false;
-    }
-    std::unique_ptr<TokenWatcher> fork() const override { return std::make_unique<Watcher>(opened); }
-    std::shared_future<void> opened;
-  };
-  std::promise<void> promise_;
-  std::shared_future<void> opened_ = promise_.get_future().share();
-};
 
 class EngineFamilies : public ::testing::TestWithParam<std::string> {
  protected:
@@ -224,7 +203,7 @@ TEST_P(EngineFamilies, PreemptedByRecomputeAndBySwap) {
   for (const Tokens& p : prompts) expected.push_back(alone(p, 45));
   for (const bool swap : {false, true}) {
     const auto engine = open(memory_for(2.4), swap ? 64 << 20 : 0);
-    Gate gate;
+    testing::Gate gate;
     std::vector<std::shared_ptr<Generation>> sent;
     for (const Tokens& p : prompts) {
       Request r = greedy_request(p, 45);

@@ -154,6 +154,21 @@ Prepared prepare(MatmulInput form, IsaLevel isa, const std::vector<float>& x, in
           bf16_to_float(p.bf16[static_cast<size_t>(i / cols * padded + i % cols)]);
     p.data = reinterpret_cast<const std::byte*>(p.bf16.data());
     p.stride = padded * 2;
+  } else if (form == MatmulInput::kF16) {
+    p.stride = cols * 2 + 64;
+    p.bf16.resize(static_cast<size_t>(tokens * p.stride / 2));
+    p.data = reinterpret_cast<const std::byte*>(p.bf16.data());
+    for (int64_t t = 0; t < tokens; ++t) {
+      uint16_t* row = p.bf16.data() + t * p.stride / 2;
+      convert.to_f16(x.data() + t * cols, cols, row);
+      float factor;
+      std::memcpy(&factor, row + cols, sizeof factor);
+      for (int64_t c = 0; c < cols; ++c) {
+        constexpr int64_t kOrder[] = {0, 2, 1, 3};
+        p.values[static_cast<size_t>(t * cols + c)] =
+            fp16_to_float(fp16_t{row[c / 4 * 4 + kOrder[c % 4]]}) * factor * kF16WeightScale;
+      }
+    }
   }
   return p;
 }
@@ -206,7 +221,11 @@ TEST_P(MatmulKernels, AgreesWithDecodedSumsAtEveryShape) {
           layout->rounded.run && random() % 2 ? layout->rounded : layout->kernel(tokens, cols);
       const Prepared input = prepare(kernel.input, isa, x, tokens, cols);
       const std::vector<float> out = run(kernel, packed, input, 0, tokens, cols);
-      const bool rounded = kernel.input == MatmulInput::kBF16;
+      // Rounding weights moves each by up to 2^-8 of itself in BF16; in half precision its scale and the
+      // product by 2^-11, which counts more where codes and an offset cancel.
+      const double of_weights = kernel.input == MatmulInput::kF16                            ? 1.0 / 512
+                                : kernel.input == MatmulInput::kBF16 && type != DType::kBF16 ? 1.0 / 256
+                                                                                             : 1e-5;
       for (int64_t t = 0; t < tokens; ++t) {
         for (int64_t row = 0; row < rows; ++row) {
           double sum = 0, magnitude = 0;
@@ -218,9 +237,7 @@ TEST_P(MatmulKernels, AgreesWithDecodedSumsAtEveryShape) {
           }
           // Float rounding alone: the kernel's activations are those of the sum. Offsets cancel against
           // codes, which makes terms larger than the products; eight times is enough for that.
-          // Rounding weights to BF16 moves each by up to 2^-8 of itself.
-          const double bound = rounded && type != DType::kBF16 ? 1.0 / 256 : 1e-5;
-          ASSERT_NEAR(out[static_cast<size_t>(t * padded_rows + row)], sum, bound * magnitude + 1e-6)
+          ASSERT_NEAR(out[static_cast<size_t>(t * padded_rows + row)], sum, of_weights * magnitude + 1e-6)
               << "token " << t << " row " << row;
         }
         for (int64_t row = rows; row < padded_rows; ++row)

@@ -167,7 +167,7 @@ const std::vector<NamedTable>& tables() {
       expanding.attention.attend_int8 = expanding.attention_bf16.attend_int8 = nullptr;
       made.push_back({made.back().name + " expanding", expanding});
     }
-    if (fastest_isa() == IsaLevel::kAmx) made.push_back({"amx", kernels::table(IsaLevel::kAmxInt8)});
+    if (fastest_isa() >= IsaLevel::kAmx) made.push_back({"amx", kernels::table(IsaLevel::kAmxInt8)});
     return made;
   }();
   return all;

@@ -175,8 +175,8 @@ void check_threads_and_batch(IsaLevel isa) {
 }
 
 TEST(Matmul, ThreadsAndBatchChangeNoBit) {
-  for (IsaLevel isa :
-       {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512, IsaLevel::kAmxInt8, IsaLevel::kAmx})
+  for (IsaLevel isa : {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512, IsaLevel::kAmxInt8,
+                       IsaLevel::kAmx, IsaLevel::kAmxFp16})
     if (isa <= fastest_isa()) check_threads_and_batch(isa);
 }
 

@@ -16,7 +16,8 @@ namespace millrace::testing {
 /// Every instruction-set level that this machine runs, the slowest first.
 inline std::vector<IsaLevel> isa_levels() {
   std::vector<IsaLevel> all{IsaLevel::kScalar};
-  for (const IsaLevel level : {IsaLevel::kAvx2, IsaLevel::kAvx512, IsaLevel::kAmxInt8, IsaLevel::kAmx})
+  for (const IsaLevel level :
+       {IsaLevel::kAvx2, IsaLevel::kAvx512, IsaLevel::kAmxInt8, IsaLevel::kAmx, IsaLevel::kAmxFp16})
     if (fastest_isa() >= level) all.push_back(level);
   return all;
 }

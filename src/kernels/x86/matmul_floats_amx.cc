@@ -11,7 +11,7 @@ namespace {
 #include "kernels/x86/matmul_tiles.inc"
 
 /// BF16 weights lie as the tiles want them.
-class Bf16Columns {
+class Bf16Columns : public Bf16Dots {
  public:
   static constexpr bool kInPlace = true;
   static constexpr int64_t kChunk = int64_t{1} << 40;  // a panel in one go
@@ -39,7 +39,7 @@ ALWAYS_INLINE I pair_columns(F even, F odd) {
 
 /// Rows kept as in the file, decoded and rounded to bfloat16 a chunk at a time.
 template <DType kType>
-class DecodedColumns {
+class DecodedColumns : public Bf16Dots {
  public:
   static constexpr bool kInPlace = false;
   static constexpr int64_t kChunk = kChunkCols;

@@ -11,7 +11,7 @@ namespace {
 namespace {
 #include "kernels/matmul_int8.inc"
 // In the words of the one before.
-#include "kernels/x86/matmul_int8_tiles.inc"
+#include "kernels/x86/matmul_bf16_tiles.inc"
 // In the words of both.
 #include "kernels/x86/matmul_exact_tiles.inc"
 }  // namespace
