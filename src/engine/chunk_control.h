@@ -2,9 +2,8 @@
 // as without them. Learned as it runs: what steps without prompts take, by how many decode; what rows of
 // prompts add, a part however few they are (their products may be made by kernels that unpack the weights
 // again) and a part each; and by how much that is more lately, since it grows with the depth of a prompt.
-// (One line fitted to all steps would not
-// do: while a long prompt is computed every step has some of it, and what they take would be believed to be
-// the decodes' own.)
+// (One line fitted to all steps would not do: while a long prompt is computed every step has some of it, and
+// what they take would be believed to be the decodes' own.)
 #pragma once
 
 #include <algorithm>

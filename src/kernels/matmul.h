@@ -70,8 +70,7 @@ struct MatmulLayout {
   MatmulKernel few;
   MatmulKernel some;  ///< from some_tokens tokens on; the same bits as few's
   int64_t some_tokens;
-  MatmulKernel
-      rounded;  ///< other bits, faster for many tokens, about as exact; none (run null) on most levels
+  MatmulKernel rounded;  ///< other bits, faster for many tokens, about as exact; mostly none (run null)
 
   const MatmulKernel& kernel(int64_t tokens, int64_t cols) const {
     return tokens >= some_tokens && cols <= kExactTileCols ? some : few;
@@ -95,7 +94,7 @@ struct MatmulInputKernels {
   /// to be multiplied by.
   void (*to_f16)(const float* x, int64_t cols, uint16_t* out) = nullptr;
 };
-/// Weights of half precision are kept so much larger, that small ones do not lose bits; up to 4,094 they fit.
+/// Weights of half precision are so much larger than they are: small ones lose no bits, and up to 4,094 fit.
 inline constexpr float kF16WeightScale = 16;
 const MatmulInputKernels& matmul_input_kernels(IsaLevel isa);
 

@@ -28,7 +28,8 @@ void to_f16(const float* x, int64_t cols, uint16_t* out) {
   const F factor = f_set(__builtin_scalbnf(1.0f, exponent));
   for (int64_t i = 0; i < cols; i += 16) {
     const F swapped = _mm512_permute_ps(f_mul(f_load(x + i), factor), 0xd8);  // 0, 2, 1, 3 of each four
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), _mm512_cvtps_ph(swapped, _MM_FROUND_TO_NEAREST_INT));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i),
+                        _mm512_cvtps_ph(swapped, _MM_FROUND_TO_NEAREST_INT));
   }
   const float back = __builtin_scalbnf(1.0f / kF16WeightScale, -exponent);
   __builtin_memcpy(out + cols, &back, sizeof back);
