@@ -60,7 +60,7 @@ class ChunkControl {
   }
   /// One disturbed step moves the mean only so far.
   static void follow(double& mean, double value, double weight) {
-    mean = mean == 0 ? value : (1 - weight) * mean + weight * std::clamp(value, mean / 3, 3 * mean);
+    mean = mean == 0 ? value : (1 - weight) * mean + weight * std::clamp(value, mean / 2, 2 * mean);
   }
 
   std::array<double, 32> decode_seconds_{};  // [bits of the number of decodes]
