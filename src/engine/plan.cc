@@ -29,6 +29,7 @@ void Loop::build_input(double time) {
   input_.static_batch = options_.static_batch;
   input_.batch_wait = options_.batch_wait_seconds;
   input_.block_size = options_.block_size;
+  input_.row_tile = runner_.row_tile();
   input_.groups = blocks_.shapes();
   input_.available = blocks_.available();
   input_.swap_bytes_left = static_cast<int64_t>(options_.swap_bytes) - swapped_bytes_;
@@ -67,8 +68,10 @@ void Loop::build_input(double time) {
     SequenceView& v = view(*s);
     view_running(*s, v);
     const auto left = static_cast<int64_t>(s->tokens.size()) - s->computed;
-    (left == 1 ? decodes : prompts) += 1;
-    if (left > 1) consider(v, s->request->usage.cached_tokens);
+    v.answering = s->computed >= s->prompt_length();
+    const bool prompt = left > 1 && !v.answering;
+    (prompt ? prompts : decodes) += 1;
+    if (prompt) consider(v, s->request->usage.cached_tokens);
     if (left > 1 && v.runnable && !waiting_.empty())
       for (size_t b = static_cast<size_t>(s->computed / options_.block_size); b < s->hashes.size(); ++b)
         coming_.insert(s->hashes[b]);

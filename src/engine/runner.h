@@ -11,6 +11,7 @@
 #include "core/thread_pool.h"
 #include "engine/kv/block_manager.h"
 #include "engine/sequence.h"
+#include "kernels/matmul.h"
 #include "layers/kv_cache.h"
 #include "models/model.h"
 
@@ -32,6 +33,8 @@ class Runner {
   models::Model& model() { return *model_; }
   const models::Model& model() const { return *model_; }
   ThreadPool& pool() { return *pool_; }
+  /// Rows of answers that cost as much as one of them.
+  int32_t row_tile() const { return static_cast<int32_t>(kernels::matmul_token_tile(isa_)); }
   layers::KvCache& cache() { return cache_; }
   const layers::KvCache& cache() const { return cache_; }
 

@@ -17,10 +17,12 @@ bool Loop::step() {
   plan_step(input_, plan_);
   apply_plan();
   if (entries_.empty()) return !plan_.preempt.empty() || !plan_.too_late.empty();
-  int64_t rows = 0, prompt_rows = 0, decodes = 0;
+  int64_t rows = 0, prompt_rows = 0, decoded = 0;
   for (const StepEntry& e : entries_) {
+    const Sequence& s = *e.sequence;
+    const bool last = s.computed + 1 == static_cast<int32_t>(s.tokens.size());
     rows += e.tokens;
-    decodes += e.sequence->computed + 1 == static_cast<int32_t>(e.sequence->tokens.size());
+    if (last || s.computed >= s.prompt_length()) decoded += e.tokens;
     if (e.sequence->generated() == 0) prompt_rows += e.tokens;
   }
   const auto sequences = static_cast<int64_t>(entries_.size());
@@ -34,7 +36,7 @@ bool Loop::step() {
   // The very first step finds nothing in any cache and touches pages for the first time: it tells nothing.
   if (costs_count_) {
     cost_.record(rows, seconds);
-    chunks_.record(decodes, rows - decodes, seconds);
+    chunks_.record(decoded, rows - decoded, seconds);
   }
   costs_count_ = true;
   const std::lock_guard lock(mutex_);

@@ -208,6 +208,11 @@ const MatmulLayout* matmul_layout(DType type, IsaLevel isa) {
   return layout.few.run ? &layout : nullptr;
 }
 
+int64_t matmul_token_tile(IsaLevel isa) {
+  constexpr int64_t kTileRows = 16;
+  return isa >= IsaLevel::kAmxInt8 ? kTileRows : 1;
+}
+
 MatmulInput rounded_input(IsaLevel isa) {
   return isa == IsaLevel::kAmxFp16 ? MatmulInput::kF16
          : isa == IsaLevel::kAmx   ? MatmulInput::kBF16

@@ -77,6 +77,10 @@ struct MatmulLayout {
   }
 };
 
+/// Tokens of answers that the kernels of a level multiply together: one more begins another tile, which costs
+/// almost as much as a full one. 1: there are no tiles, every token adds its own.
+int64_t matmul_token_tile(IsaLevel isa);
+
 /// What the rounded kernels of layouts that read int8 read; kInt8 where they have none.
 MatmulInput rounded_input(IsaLevel isa);
 

@@ -14,6 +14,7 @@ using State = SequenceView::State;
 constexpr double kSecondsPerPriority = 30;     // waiting so long is worth one class of priority
 constexpr double kTokensPerSecondWaited = 50;  // ... so much shorter a job
 constexpr double kNoDeadline = 600;            // rank of what has no deadline: as if it were so far away
+constexpr double kAheadFactor = 2.5;           // answers' known tokens make a step so many times as long
 constexpr double kPassedOverTooLong = 30;      // max-batch: from then on nobody goes ahead
 
 constexpr const char* kPolicyNames[] = {"fcfs",      "sjf",    "priority", "deadline",
@@ -30,11 +31,17 @@ class Planner {
     taken_.assign(order_.size(), false);
     for (const SequenceView& s : in_.sequences) {
       running_ += s.state == State::kRunning ? s.sequences : 0;
-      decodes_ += s.state == State::kRunning && s.runnable && s.tokens - s.computed == 1;
+      if (!decodes(s)) continue;
+      ++decodes_;
+      const int32_t ahead = s.tokens - s.computed - 1;
+      known_ahead_ += ahead;
+      one_by_one_ += ahead == 0;
     }
-    chunk_budget_ = in_.token_budget - std::min(decodes_, in_.token_budget);
-    if (decodes_ > 0) chunk_budget_ = std::min(chunk_budget_, in_.mixed_budget);
     decode_budget_ = std::min(decodes_, in_.token_budget);
+    chunk_budget_ = in_.token_budget - decode_budget_;
+    if (decodes_ == 0) return;
+    ahead_budget_ = worth_computing_ahead(std::min(known_ahead_, chunk_budget_));
+    chunk_budget_ = std::min(chunk_budget_ - ahead_budget_, in_.mixed_budget);
   }
 
   void run() {
@@ -52,19 +59,26 @@ class Planner {
         continue;
       }
       if (!inside && (!admitting || s.held)) continue;
-      const int32_t tokens = tokens_for(s);
+      int32_t tokens = tokens_for(s);
       // Without budget or a place for this one, nobody behind it gets in either.
       if (tokens == 0 || (!inside && !make_place(s, most))) {
         if (!inside) admitting = false;
         continue;
       }
+      // Nobody goes out for what may as well be computed one by one.
+      if (decodes(s) && tokens > 1 && !fits(needed(s, s.computed + tokens))) tokens = 1;
       if (!make_room(i, tokens)) {
         if (!inside && (in_.policy != Policy::kMaxBatch || s.waited > kPassedOverTooLong)) admitting = false;
         continue;
       }
       const BlockCounts used = needed(s, s.computed + tokens);
       for (size_t g = 0; g < in_.groups.size(); ++g) available_[g] -= used[g];
-      (inside && s.tokens - s.computed == 1 ? decode_budget_ : chunk_budget_) -= tokens;
+      if (decodes(s)) {
+        --decode_budget_;
+        ahead_budget_ -= tokens - 1;
+      } else {
+        chunk_budget_ -= tokens;
+      }
       if (!inside) {
         running_ += s.sequences;
         ++admitted;
@@ -77,6 +91,9 @@ class Planner {
  private:
   static size_t z(int64_t i) { return static_cast<size_t>(i); }
   const SequenceView& at(int32_t i) const { return in_.sequences[z(i)]; }
+  static bool decodes(const SequenceView& s) {
+    return s.state == State::kRunning && s.runnable && (s.answering || s.tokens - s.computed == 1);
+  }
   bool batched() const { return in_.policy == Policy::kStatic || in_.policy == Policy::kDynamic; }
 
   /// The baselines let nobody in while a batch runs.
@@ -97,11 +114,32 @@ class Planner {
 
   int32_t tokens_for(const SequenceView& s) const {
     const int32_t left = s.tokens - s.computed;
-    if (s.state == State::kRunning && left == 1) return std::min(decode_budget_, 1);
-    int32_t tokens = std::min(left, chunk_budget_);
+    if (decodes(s) && decode_budget_ == 0) return 0;
+    int32_t tokens = std::min(left, decodes(s) ? 1 + ahead_budget_ : chunk_budget_);
     if (s.max_chunk > 0) tokens = std::min(tokens, s.max_chunk);
     if (s.stop_at > s.computed) tokens = std::min(tokens, s.stop_at - s.computed);
     return tokens;
+  }
+
+  /// Of `most` tokens of answers that are known already, how many to compute beside the decodes: those that
+  /// make the step's rows of answers cheapest. A step costs about as much as a tile of rows before it has any,
+  /// for what it reads, and a tile's price for each that it begins. Whoever has no such tokens waits for the
+  /// others' at most so many times as long.
+  int32_t worth_computing_ahead(int32_t most) const {
+    const auto tiles = [&](int32_t rows) { return 1 + ceil_div(rows, in_.row_tile); };
+    const auto rows_per_tile = [&](int32_t rows) {
+      return static_cast<double>(rows) / static_cast<double>(tiles(rows));
+    };
+    int32_t all = decode_budget_ + most;
+    if (one_by_one_ > 0) {
+      const auto longest = static_cast<int64_t>(kAheadFactor * static_cast<double>(tiles(decode_budget_)));
+      all = static_cast<int32_t>(std::min<int64_t>(all, (longest - 1) * in_.row_tile));
+    }
+    const int32_t full = all / in_.row_tile * in_.row_tile;
+    int32_t best = decode_budget_;
+    for (const int32_t rows : {full, all})
+      if (rows > best && rows_per_tile(rows) >= rows_per_tile(best)) best = rows;
+    return best - decode_budget_;
   }
 
   BlockCounts needed(const SequenceView& s, int32_t target) const {
@@ -167,7 +205,7 @@ class Planner {
         for (size_t g = 0; g < in_.groups.size(); ++g) available_[g] -= maybe_victims(at(c.sequence), g);
     for (size_t g = 0; g < in_.groups.size(); ++g) available_[g] += v.exclusive[g];
     running_ -= v.sequences;
-    if (v.runnable && v.tokens - v.computed == 1) --decode_budget_;
+    if (decodes(v)) --decode_budget_;
     taken_[z(victim)] = true;
     plan_.preempt.push_back({victim, swap});
   }
@@ -244,7 +282,9 @@ class Planner {
   std::vector<bool> taken_;  // planned or preempted
   int32_t running_ = 0;
   int32_t decodes_ = 0;
-  int32_t chunk_budget_ = 0, decode_budget_ = 0;
+  int32_t known_ahead_ = 0;  // tokens of answers behind those that decode
+  int32_t one_by_one_ = 0;   // decodes behind which there are none
+  int32_t chunk_budget_ = 0, decode_budget_ = 0, ahead_budget_ = 0;
   int64_t swapped_bytes_ = 0;
 };
 

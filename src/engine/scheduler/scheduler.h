@@ -25,6 +25,7 @@ struct SequenceView {
   double waited = 0;   ///< seconds since it arrived
   int32_t tokens = 0;  ///< known
   int32_t computed = 0;   ///< of them
+  bool answering = false;  ///< running, and the prompt is computed: its rows are an answer's, a row a step is its own
   int32_t stop_at = 0;    ///< a chunk must end here (a state is kept there); 0: anywhere
   int32_t max_chunk = 0;  ///< 0: no bound of its own
   int32_t sequences = 1;  ///< it will fork into so many
@@ -44,6 +45,7 @@ struct SchedulerInput {
   std::vector<SequenceView> sequences;
   int32_t token_budget = 512;
   int32_t mixed_budget = 512;  ///< prefill tokens beside decodes
+  int32_t row_tile = 1;        ///< rows of answers that cost as much as one of them (kernels::matmul_token_tile)
   int32_t max_sequences = 256;
   int32_t static_batch = 16;
   double batch_wait = 0.05;
@@ -68,9 +70,10 @@ struct StepPlan {
 };
 
 /// Decides one step:
-///   - sequences are looked at in the order of their rank; decodes (one token left) are always within the
-///   budget, chunks
-///     share what they leave
+///   - sequences are looked at in the order of their rank; decodes (one token left, or the first of an
+///   answer's tokens that are known already) are always within the budget, chunks share what they leave
+///   - more of an answer's known tokens are taken where they are worth their time: as many as fill the tiles
+///   of rows that the step has anyway, or tiles of their own
 ///   - a running sequence that lacks blocks takes those of the worst-ranked one behind it, idle readers
 ///   first; by swap where
 ///     that is cheaper than computing again and the host area has room
