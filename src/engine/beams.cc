@@ -26,7 +26,7 @@ void Loop::beam_candidates(Sequence& s, std::span<float> logits, SampleScratch& 
   if (s.generated() < g.min_tokens || g.ignore_eos) banned = g.end_tokens;
   if (s.generated() < g.min_tokens)
     banned.insert(banned.end(), g.stop_token_ids.begin(), g.stop_token_ids.end());
-  s.sampler->process(logits, s.tokens, scratch.mask, banned);
+  s.sampler->process(logits, s.tokens, scratch.mask, banned, scratch.candidates.kernels());
   const kernels::Table& kernels = scratch.candidates.kernels();
   s.beams = top_logprobs(logits, 2 * g.beam_width, log_sum_exp(logits, kernels), kernels);
   std::erase_if(s.beams, [](const TokenLogprob& t) { return !std::isfinite(t.logprob); });

@@ -65,6 +65,8 @@ struct Table {
   /// many there are.
   int64_t (*collect_above)(const float* x, int64_t n, float threshold, int32_t* indices, float* values,
                            int64_t capacity);
+  /// x[i] = value where bit i of `bits` (64 a word) is 0.
+  void (*set_unmarked)(float* x, const uint64_t* bits, float value, int64_t n);
   ScanKernels scan;
   AttentionKernels attention;  ///< over float tiles
   /// Over bfloat16 tiles where the CPU multiplies them; else the same as `attention`.

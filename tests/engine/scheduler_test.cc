@@ -40,6 +40,7 @@ struct Features {
   bool deadlines = false;  ///< some of which cannot be met
   bool held = false;       ///< who shares a prefix that is being computed waits for it
   bool flood = false;      ///< newcomers that rank high keep arriving until everyone else is done
+  bool jumps = false;      ///< several tokens of an answer become known at once
 };
 
 /// One random world: some clients, a small cache, a policy. Time is the number of the step.
@@ -145,6 +146,7 @@ class Trace {
     in.static_batch = 3;
     in.batch_wait = 1;
     in.block_size = kBlock;
+    in.row_tile = features_.jumps ? 1 << random_.below(4) : 1;
     in.groups = shapes_;
     in.available = blocks_->available();
     in.swap_bytes_left = random_.below(2) ? 1 << 20 : 0;
@@ -162,6 +164,7 @@ class Trace {
       v.waited = static_cast<double>(step) - c->arrival;
       v.tokens = static_cast<int32_t>(c->tokens.size());
       v.computed = c->computed;
+      v.answering = c->state == State::kRunning && c->computed >= c->prompt;
       v.runnable = random_.below(30) != 0;
       v.idle = !v.runnable && (step + c->id) % 2 == 0;
       v.sequences = c->answers;
@@ -215,7 +218,7 @@ class Trace {
   }
 
   void check_plan(const SchedulerInput& in, const StepPlan& plan) const {
-    int32_t tokens = 0, chunks = 0, decodes = 0, sequences = 0, widest = 0, requests = 0;
+    int32_t tokens = 0, chunks = 0, decodes = 0, ahead = 0, sequences = 0, widest = 0, requests = 0;
     int32_t inside_before = 0;
     std::vector<int> role(in.sequences.size(), 0);
     for (const auto& p : plan.preempt) {
@@ -245,9 +248,25 @@ class Trace {
       check(c.tokens >= 1 && v.computed + c.tokens <= v.tokens, "more tokens planned than there are");
       check(v.runnable, "what cannot run was planned");
       tokens += c.tokens;
-      const bool decode = v.state == State::kRunning && v.tokens - v.computed == 1;
-      (decode ? decodes : chunks) += c.tokens;
+      const bool decode = v.state == State::kRunning && (v.answering || v.tokens - v.computed == 1);
+      if (decode) {
+        ++decodes;
+        ahead += c.tokens - 1;
+      } else {
+        chunks += c.tokens;
+      }
     }
+    int32_t running = 0, one_by_one = 0;
+    for (const SequenceView& v : in.sequences) {
+      const bool last = v.tokens - v.computed == 1;
+      if (v.state != State::kRunning || !v.runnable || !(v.answering || last)) continue;
+      ++running;
+      one_by_one += last;
+    }
+    const auto tiles = [&](int32_t rows) { return 1 + static_cast<double>(ceil_div(rows, in.row_tile)); };
+    if (ahead > 0 && one_by_one > 0)
+      check(tiles(decodes + ahead) <= 2.5 * tiles(std::min(running, in.token_budget)),
+            "{} known tokens beside {} decodes hold up who has none", ahead, decodes);
     check(tokens <= in.token_budget, "{} tokens planned, but the budget is {}", tokens, in.token_budget);
     if (decodes > 0) check(chunks <= in.mixed_budget, "{} prefill tokens beside decodes", chunks);
     for (size_t i = 0; i < in.sequences.size(); ++i) {
@@ -320,10 +339,14 @@ class Trace {
       blocks_->checkpoint_states(c.table, c.tokens, c.hashes, c.computed, 1, copies);
       if (c.computed < static_cast<int32_t>(c.tokens.size())) continue;
       fork(c);
-      if (static_cast<int32_t>(c.tokens.size()) == c.prompt + c.answer)
+      const int32_t left = c.prompt + c.answer - static_cast<int32_t>(c.tokens.size());
+      if (left == 0) {
         end(c);
-      else
-        c.tokens.push_back(static_cast<TokenId>(random_.below(2)));
+        continue;
+      }
+      const bool jump = features_.jumps && random_.below(3) == 0;
+      const int32_t known = std::min(left, jump ? 2 + static_cast<int32_t>(random_.below(20)) : 1);
+      for (int32_t i = 0; i < known; ++i) c.tokens.push_back(static_cast<TokenId>(random_.below(2)));
     }
   }
 
@@ -364,6 +387,7 @@ TEST(Scheduler, RandomTracesKeepEveryInvariant) {
     features.deadlines = which.below(3) == 0;
     features.held = which.below(2) == 0;
     features.flood = which.below(4) == 0;
+    features.jumps = which.below(3) == 0;
     try {
       Trace(seed, features).run();
     } catch (const Error& e) {
@@ -464,6 +488,70 @@ TEST(Scheduler, IdleReadersGiveWayToWhoWaits) {
   in.max_sequences = 1;
   plan_step(in, plan);
   EXPECT_TRUE(plan.preempt.empty() && plan.compute.empty());
+}
+
+// A row beside sixteen decodes begins another tile of rows: forced tokens wait until they fill it, and nobody
+// who has none waits long for theirs.
+TEST(Scheduler, KnownTokensOfAnswersFillTiles) {
+  SchedulerInput in;
+  const GroupShape shape;
+  in.groups = {&shape, 1};
+  in.available[0] = 1000;
+  in.row_tile = 16;
+  in.mixed_budget = 4;
+  const auto add = [&](int count, int32_t known) {
+    for (int i = 0; i < count; ++i) {
+      SequenceView& v = in.sequences.emplace_back();
+      v.state = State::kRunning;
+      v.answering = true;
+      v.rank = static_cast<double>(in.sequences.size());
+      v.computed = 32;
+      v.tokens = 32 + known;
+      v.table[0] = 2;
+    }
+  };
+  const auto rows = [&] {
+    StepPlan plan;
+    plan_step(in, plan);
+    EXPECT_EQ(plan.compute.size(), in.sequences.size());
+    int32_t sum = 0;
+    for (const StepPlan::Compute& c : plan.compute) {
+      EXPECT_GE(c.tokens, 1);
+      sum += c.tokens;
+    }
+    return sum;
+  };
+  add(15, 1);
+  add(1, 2);
+  EXPECT_EQ(rows(), 16);  // one forced token: not for a tile of its own
+  in.sequences.back().tokens = 32 + 9;
+  EXPECT_EQ(rows(), 24);  // eight: as cheap a row as without them
+  in.sequences.back().tokens = 32 + 500;
+  EXPECT_EQ(rows(), 64);  // whoever has none waits at most 2.5 times as long
+  in.row_tile = 1;
+  EXPECT_EQ(rows(), 41);
+  in.row_tile = 16;
+  in.sequences.clear();
+  add(3, 5);
+  EXPECT_EQ(rows(), 15);  // the tile is there anyway
+  add(2, 30);
+  EXPECT_EQ(rows(), 75 / 16 * 16);  // everyone has some: no bound but whole tiles
+  in.token_budget = 20;
+  EXPECT_EQ(rows(), 16);
+  in.token_budget = 6;
+  EXPECT_EQ(rows(), 6);
+  // A prompt's chunk has its own budget beside them.
+  in.token_budget = 512;
+  SequenceView& prompt = in.sequences.emplace_back();
+  prompt.state = State::kRunning;
+  prompt.rank = 100;
+  prompt.tokens = 300;
+  EXPECT_EQ(rows(), 75 / 16 * 16 + 4);
+  // Without blocks for all of them nobody is put out: one at a time.
+  in.sequences.pop_back();
+  in.available[0] = 0;
+  for (SequenceView& v : in.sequences) v.exclusive[0] = 2, v.table[0] = 3, v.tokens = 32 + 30;
+  EXPECT_EQ(rows(), 5);
 }
 
 TEST(Scheduler, RanksFollowThePolicies) {

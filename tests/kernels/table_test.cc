@@ -78,6 +78,12 @@ TEST_P(TableTest, MapsMatchThePlainOnes) {
           [&](const Table& t, float* out) { t.gelu_erf_mul(out, x.data(), y.data(), n); });
     check("softmax", 2e-6, [&](const Table& t, float* out) { copied(out), t.softmax(out, n); });
     check("exp_sum", 2e-6, [&](const Table& t, float* out) { t.exp_sum(out, x.data(), -0.3f, n); });
+    std::vector<uint64_t> bits(static_cast<size_t>(n + 63) / 64);
+    // Words of all, of none and of some; the last has bits beyond the end.
+    for (uint64_t& word : bits)
+      word = random_.below(3) == 0 ? 0 : random_.below(2) ? ~uint64_t{0} : random_.next();
+    check("set_unmarked", 0,
+          [&](const Table& t, float* out) { copied(out), t.set_unmarked(out, bits.data(), -7.5f, n); });
     check("softcap", 2e-6, [&](const Table& t, float* out) { copied(out), t.softcap(out, 0.8f, n); });
   }
 }

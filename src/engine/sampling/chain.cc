@@ -1,5 +1,6 @@
 #include "engine/sampling/chain.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -12,14 +13,10 @@ constexpr float kNever = -std::numeric_limits<float>::infinity();
 
 }  // namespace
 
-void apply_mask(std::span<float> logits, std::span<const uint64_t> bits) {
-  for (size_t word = 0; word * 64 < logits.size(); ++word) {
-    const uint64_t allowed = word < bits.size() ? bits[word] : 0;
-    if (allowed == ~uint64_t{0}) continue;
-    const size_t end = std::min(logits.size(), word * 64 + 64);
-    for (size_t i = word * 64; i < end; ++i)
-      if ((allowed >> (i & 63) & 1) == 0) logits[i] = kNever;
-  }
+void apply_mask(const kernels::Table& kernels, std::span<float> logits, std::span<const uint64_t> bits) {
+  const size_t covered = std::min(logits.size(), bits.size() * 64);
+  kernels.set_unmarked(logits.data(), bits.data(), kNever, static_cast<int64_t>(covered));
+  std::fill(logits.begin() + static_cast<ptrdiff_t>(covered), logits.end(), kNever);
 }
 
 SamplerChain::SamplerChain(const SamplingParams& p, uint64_t seed, uint64_t stream, int32_t vocab_size,
@@ -51,8 +48,9 @@ SamplerChain::SamplerChain(const SamplingParams& p, uint64_t seed, uint64_t stre
 }
 
 void SamplerChain::process(std::span<float> logits, std::span<const TokenId> tokens,
-                           std::span<const uint64_t> mask, std::span<const TokenId> banned) {
-  if (!mask.empty()) apply_mask(logits, mask);
+                           std::span<const uint64_t> mask, std::span<const TokenId> banned,
+                           const kernels::Table& kernels) {
+  if (!mask.empty()) apply_mask(kernels, logits, mask);
   for (const TokenId t : banned)
     if (t >= 0 && static_cast<size_t>(t) < logits.size()) logits[static_cast<size_t>(t)] = kNever;
   for (const auto& [token, bias] : logit_bias_) {
@@ -65,15 +63,15 @@ void SamplerChain::process(std::span<float> logits, std::span<const TokenId> tok
 Picked SamplerChain::sample(std::span<float> logits, std::span<const TokenId> tokens,
                             std::span<const uint64_t> mask, std::span<const TokenId> banned,
                             SampleScratch& scratch) {
+  const kernels::Table& kernels = scratch.candidates.kernels();
   if (logprobs_ < 0) {
-    process(logits, tokens, mask, banned);
+    process(logits, tokens, mask, banned, kernels);
     return pick(logits, scratch);
   }
-  const kernels::Table& kernels = scratch.candidates.kernels();
   const double log_sum = log_sum_exp(logits, kernels);
   std::vector<TokenLogprob> top = top_logprobs(logits, logprobs_, log_sum, kernels);
   scratch.logits.assign(logits.begin(), logits.end());
-  process(logits, tokens, mask, banned);
+  process(logits, tokens, mask, banned, kernels);
   Picked picked = pick(logits, scratch);
   if (picked.token < 0) return picked;
   picked.logprob = static_cast<float>(scratch.logits[static_cast<size_t>(picked.token)] - log_sum);

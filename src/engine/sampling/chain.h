@@ -37,7 +37,7 @@ struct SampleScratch {
 };
 
 /// Removes tokens whose bit is 0 (those beyond the bits, too).
-void apply_mask(std::span<float> logits, std::span<const uint64_t> bits);
+void apply_mask(const kernels::Table& kernels, std::span<float> logits, std::span<const uint64_t> bits);
 
 class SamplerChain {
  public:
@@ -57,7 +57,7 @@ class SamplerChain {
 
   /// Steps 2 to 4 alone, for beam search.
   void process(std::span<float> logits, std::span<const TokenId> tokens, std::span<const uint64_t> mask,
-               std::span<const TokenId> banned);
+               std::span<const TokenId> banned, const kernels::Table& kernels);
 
   /// A copy for another answer, with random numbers of its own.
   SamplerChain fork(uint64_t stream) const;

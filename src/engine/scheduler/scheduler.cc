@@ -122,9 +122,9 @@ class Planner {
   }
 
   /// Of `most` tokens of answers that are known already, how many to compute beside the decodes: those that
-  /// make the step's rows of answers cheapest. A step costs about as much as a tile of rows before it has any,
-  /// for what it reads, and a tile's price for each that it begins. Whoever has no such tokens waits for the
-  /// others' at most so many times as long.
+  /// make the step's rows of answers cheapest. A step costs about as much as a tile of rows before it has
+  /// any, for what it reads, and a tile's price for each that it begins. Whoever has no such tokens waits for
+  /// the others' at most so many times as long.
   int32_t worth_computing_ahead(int32_t most) const {
     const auto tiles = [&](int32_t rows) { return 1 + ceil_div(rows, in_.row_tile); };
     const auto rows_per_tile = [&](int32_t rows) {

@@ -24,8 +24,9 @@ struct SequenceView {
   double rank = 0;     ///< rank_of(); smaller goes first
   double waited = 0;   ///< seconds since it arrived
   int32_t tokens = 0;  ///< known
-  int32_t computed = 0;   ///< of them
-  bool answering = false;  ///< running, and the prompt is computed: its rows are an answer's, a row a step is its own
+  int32_t computed = 0;  ///< of them
+  bool answering =
+      false;  ///< running, and the prompt is computed: its rows are an answer's, a row a step is its own
   int32_t stop_at = 0;    ///< a chunk must end here (a state is kept there); 0: anywhere
   int32_t max_chunk = 0;  ///< 0: no bound of its own
   int32_t sequences = 1;  ///< it will fork into so many
@@ -45,7 +46,7 @@ struct SchedulerInput {
   std::vector<SequenceView> sequences;
   int32_t token_budget = 512;
   int32_t mixed_budget = 512;  ///< prefill tokens beside decodes
-  int32_t row_tile = 1;        ///< rows of answers that cost as much as one of them (kernels::matmul_token_tile)
+  int32_t row_tile = 1;  ///< rows of answers that cost as much as one of them (kernels::matmul_token_tile)
   int32_t max_sequences = 256;
   int32_t static_batch = 16;
   double batch_wait = 0.05;

@@ -149,6 +149,11 @@ int64_t collect_above(const float* x, int64_t n, float threshold, int32_t* indic
   return found;
 }
 
+void set_unmarked(float* x, const uint64_t* bits, float value, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    if ((bits[i / 64] >> (i % 64) & 1) == 0) x[i] = value;
+}
+
 }  // namespace
 
 Table scalar_table() {
@@ -176,6 +181,7 @@ Table scalar_table() {
   t.exp_sum_scaled = exp_sum_scaled;
   t.group_maxima = group_maxima;
   t.collect_above = collect_above;
+  t.set_unmarked = set_unmarked;
   t.scan = scalar_scan();
   t.attention = scalar_attention();
   t.attention_bf16 = t.attention;

@@ -23,6 +23,12 @@ inline F load_some(const float* p, int64_t n, F fill) {
   return _mm256_blendv_ps(fill, _mm256_maskload_ps(p, mask), _mm256_castsi256_ps(mask));
 }
 inline void store_some(float* p, F x, int64_t n) { _mm256_maskstore_ps(p, first(n), x); }
+/// To the lanes whose bit is set.
+inline void store_lanes(float* p, F x, uint32_t bits) {
+  const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+  const __m256i here = _mm256_and_si256(_mm256_set1_epi32(static_cast<int>(bits)), lane);
+  _mm256_maskstore_ps(p, _mm256_cmpeq_epi32(here, lane), x);
+}
 
 inline F set(float x) { return _mm256_set1_ps(x); }
 inline F add(F a, F b) { return _mm256_add_ps(a, b); }
@@ -45,6 +51,7 @@ inline F scale_by_power(F x, F n) {
       _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(whole, half), bias), 23));
   return _mm256_mul_ps(_mm256_mul_ps(x, low), high);
 }
+inline F zero_where_less(F a, F b, F x) { return _mm256_andnot_ps(_mm256_cmp_ps(a, b, _CMP_LT_OQ), x); }
 inline F where_less(F a, F b, F x, F y) { return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ)); }
 inline F copy_sign(F magnitude, F sign) {
   const F mask = _mm256_set1_ps(-0.0f);

@@ -24,6 +24,10 @@ inline __mmask16 first(int64_t n) { return static_cast<__mmask16>((1u << n) - 1)
 /// The first n < kLanes lanes; the rest is `fill`.
 inline F load_some(const float* p, int64_t n, F fill) { return _mm512_mask_loadu_ps(fill, first(n), p); }
 inline void store_some(float* p, F x, int64_t n) { _mm512_mask_storeu_ps(p, first(n), x); }
+/// To the lanes whose bit is set.
+inline void store_lanes(float* p, F x, uint32_t bits) {
+  _mm512_mask_storeu_ps(p, static_cast<__mmask16>(bits), x);
+}
 
 inline F set(float x) { return _mm512_set1_ps(x); }
 inline F add(F a, F b) { return _mm512_add_ps(a, b); }
@@ -41,6 +45,10 @@ inline F absolute(F a) { return _mm512_abs_ps(a); }
 inline F round_even(F a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 /// x * 2^n for integral n
 inline F scale_by_power(F x, F n) { return _mm512_scalef_ps(x, n); }
+/// a < b ? 0 : x
+inline F zero_where_less(F a, F b, F x) {
+  return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ), x);
+}
 /// a < b ? x : y
 inline F where_less(F a, F b, F x, F y) {
   return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
