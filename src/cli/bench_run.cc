@@ -41,7 +41,8 @@ BenchSequences::BenchSequences(models::Model& model, ThreadPool& pool, IsaLevel 
       sequences_(sequences),
       depth_(depth),
       length_(depth),
-      capacity_(depth + new_tokens) {
+      capacity_(depth + new_tokens),
+      lookahead_(pool) {
   const layers::CacheLayout& layout = cache_.layout();
   // Touched, since pages that were never written are all one page of zeros, and that lies in the first cache.
   for (size_t g = 0; g < layout.groups.size(); ++g) {
@@ -87,9 +88,10 @@ double BenchSequences::step(int32_t tokens, ops::Profiler* profiler, int32_t fol
     wanted.push_back((s + 1) * tokens - 1);
   }
   const layers::Batch batch{ids, positions, batch_sequences, wanted, tokens > 1 ? tokens * sequences_ : 0};
-  const ops::Context context{pool_, kernels::table(isa_), arena_, profiler};
+  const ops::Context context{pool_, kernels::table(isa_), arena_, profiler, &lookahead_};
   const auto begin = std::chrono::steady_clock::now();
   arena_.reset();
+  lookahead_.begin_step();
   model_.forward(context, batch, cache_, {logits_.data(), nullptr});
   const int64_t vocab = model_.info().vocab_size;
   for (int32_t s = 0; s < sequences_; ++s) context.kernels.argmax(logits_.data() + s * vocab, vocab);

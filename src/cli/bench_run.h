@@ -10,6 +10,7 @@
 #include "layers/kv_cache.h"
 #include "models/model.h"
 #include "ops/context.h"
+#include "ops/lookahead.h"
 
 namespace millrace::cli {
 
@@ -54,6 +55,7 @@ class BenchSequences {
   std::vector<std::vector<std::vector<int32_t>>> tables_;  // [sequence][group]
   std::vector<float> logits_;
   Arena arena_;
+  ops::Lookahead lookahead_;
   uint64_t random_ = 1;
 };
 

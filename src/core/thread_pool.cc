@@ -27,16 +27,24 @@ inline void relax() {
 // notice.
 constexpr auto kSpinTime = std::chrono::microseconds(50);
 
-/// Waits until `word` differs from `seen`: spins first, then parks in the kernel. Returns the new value.
+struct Spinning {
+  bool allowed;
+  const std::atomic<IdleWork*>& idle_work;
+  int thread;
+};
+
+/// Waits until `word` differs from `seen`: spins first, with the idle work if there is any, then parks in the
+/// kernel. Returns the new value.
 template <typename T>
-T wait_for_change(const std::atomic<T>& word, T seen, bool may_spin) {
-  if (may_spin) {
+T wait_for_change(const std::atomic<T>& word, T seen, const Spinning& spinning) {
+  if (spinning.allowed) {
     const auto deadline = std::chrono::steady_clock::now() + kSpinTime;
     for (;;) {
       for (int i = 0; i < 64; ++i) {
         const T now = word.load(std::memory_order_acquire);
         if (now != seen) return now;
-        relax();
+        IdleWork* const work = spinning.idle_work.load(std::memory_order_acquire);
+        if (!work || !work->poll(spinning.thread)) relax();
       }
       if (std::chrono::steady_clock::now() > deadline) break;
     }
@@ -58,6 +66,7 @@ struct ThreadPool::State {
   std::atomic<bool> open{false};  // a region is under way
   const FunctionRef<void(int)>* body = nullptr;
   bool may_spin = true;
+  std::atomic<IdleWork*> idle_work{nullptr};
   std::mutex error_mutex;
   std::exception_ptr error;
   std::vector<std::thread> workers;
@@ -71,10 +80,12 @@ struct ThreadPool::State {
     }
   }
 
+  Spinning spinning(int thread) const { return {may_spin, idle_work, thread}; }
+
   void worker_loop(int thread) {
     uint32_t seen = 0;
     for (;;) {
-      seen = wait_for_change(epoch, seen, may_spin);
+      seen = wait_for_change(epoch, seen, spinning(thread));
       if (stopping.load(std::memory_order_relaxed)) return;
       call(thread);
       if (running.fetch_sub(1, std::memory_order_acq_rel) == 1) running.notify_one();
@@ -114,7 +125,7 @@ void ThreadPool::run(FunctionRef<void(int)> body) {
   }
   s.call(0);
   int left = num_threads_ > 1 ? s.running.load(std::memory_order_acquire) : 0;
-  while (left != 0) left = wait_for_change(s.running, left, s.may_spin);
+  while (left != 0) left = wait_for_change(s.running, left, s.spinning(0));
   s.open.store(false, std::memory_order_release);
   if (s.error) {
     std::exception_ptr error;
@@ -140,6 +151,15 @@ void ThreadPool::parallel_for(int64_t count, int64_t grain, FunctionRef<void(int
   });
 }
 
+void ThreadPool::set_idle_work(IdleWork* work) { state_->idle_work.store(work, std::memory_order_release); }
+
+void ThreadPool::clear_idle_work(IdleWork* work) {
+  IdleWork* expected = work;
+  if (!state_->idle_work.compare_exchange_strong(expected, nullptr)) return;
+  // Whoever was in poll() is out of it when it has been through a region.
+  run([](int) {});
+}
+
 void ThreadPool::barrier() {
   if (num_threads_ == 1) return;
   State& s = *state_;
@@ -149,7 +169,9 @@ void ThreadPool::barrier() {
     s.barrier_generation.fetch_add(1, std::memory_order_release);
     s.barrier_generation.notify_all();
   } else {
-    wait_for_change(s.barrier_generation, generation, s.may_spin);
+    // Which thread this is only its own body knows, so it just waits.
+    static const std::atomic<IdleWork*> none{nullptr};
+    wait_for_change(s.barrier_generation, generation, Spinning{s.may_spin, none, 0});
   }
 }
 

@@ -11,6 +11,17 @@
 
 namespace millrace {
 
+/// What threads do while they wait for others inside or between regions.
+class IdleWork {
+ public:
+  /// Called again and again by a thread that waits, at any time, also beside regions: a fraction of a
+  /// microsecond's work; false when there is nothing to do now.
+  virtual bool poll(int thread) noexcept = 0;
+
+ protected:
+  ~IdleWork() = default;
+};
+
 class ThreadPool {
  public:
   /// `num_threads` counts the calling thread too; 0 means usable_cpus(). Error(kInvalidArgument) beyond 1024
@@ -30,6 +41,11 @@ class ThreadPool {
   /// Runs body(begin, end, thread_index) over [0, count) in chunks of `grain`, handed out as threads come
   /// free.
   void parallel_for(int64_t count, int64_t grain, FunctionRef<void(int64_t, int64_t, int)> body);
+
+  /// The pool's idle work from now on; it must not be null, and be cleared before it ends.
+  void set_idle_work(IdleWork* work);
+  /// Ends it, if it is this one: when the call returns no thread is in poll() any more. Outside of regions.
+  void clear_idle_work(IdleWork* work);
 
   /// Inside a region: waits until every thread of the pool has called it.
   void barrier();

@@ -14,7 +14,8 @@ Runner::Runner(std::unique_ptr<models::Model> model, std::shared_ptr<ThreadPool>
     : model_(std::move(model)),
       pool_(std::move(pool)),
       isa_(isa),
-      cache_(std::move(layout), std::move(blocks_per_group)) {
+      cache_(std::move(layout), std::move(blocks_per_group)),
+      lookahead_(*pool_) {
   for (const layers::CacheGroup& group : cache_.layout().groups) {
     int64_t bytes = 0;
     for (const int32_t layer : group.layers) bytes += cache_.layer_block_bytes(layer);
@@ -143,7 +144,8 @@ void Runner::forward(std::span<StepEntry> entries, bool hidden) {
   models::Outputs outputs;
   if (!output_rows_.empty()) (hidden ? outputs.hidden : outputs.logits) = outputs_.as<float>();
   arena_.reset();
-  const ops::Context context{*pool_, kernels::table(isa_), arena_};
+  lookahead_.begin_step();
+  const ops::Context context{*pool_, kernels::table(isa_), arena_, nullptr, &lookahead_};
   model_->forward(context, {tokens_, positions_, sequences_, output_rows_, prompt_rows}, cache_, outputs);
 }
 

@@ -14,6 +14,7 @@
 #include "kernels/matmul.h"
 #include "layers/kv_cache.h"
 #include "models/model.h"
+#include "ops/lookahead.h"
 
 namespace millrace::engine {
 
@@ -68,6 +69,7 @@ class Runner {
   layers::KvCache cache_;
   std::vector<int64_t> block_bytes_;  // [group], as read_block() writes them
   Arena arena_;
+  ops::Lookahead lookahead_;
   AlignedBuffer outputs_;
   int64_t output_width_ = 0;
 

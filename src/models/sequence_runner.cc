@@ -26,6 +26,7 @@ SequenceRunner::SequenceRunner(Model& model, ThreadPool& pool, IsaLevel isa, lay
       isa_(isa),
       cache_(layers::make_cache_layout(model.cache_specs(), block_size, kv_type),
              block_counts(layers::make_cache_layout(model.cache_specs(), block_size, kv_type), max_tokens)),
+      lookahead_(pool),
       max_tokens_(max_tokens) {
   for (size_t g = 0; g < cache_.layout().groups.size(); ++g) {
     std::vector<int32_t> table(static_cast<size_t>(cache_.num_blocks(static_cast<int>(g))));
@@ -68,7 +69,7 @@ const float* SequenceRunner::append(std::span<const int32_t> tokens, const Logit
     }
     history_ = again;
   }
-  const ops::Context context{pool_, kernels::table(isa_), arena_, profiler};
+  const ops::Context context{pool_, kernels::table(isa_), arena_, profiler, &lookahead_};
   std::vector<std::span<const int32_t>> tables(tables_.begin(), tables_.end());
   const auto total = static_cast<int32_t>(tokens.size());
   for (int32_t begin = 0; begin < total; begin += chunk) {
@@ -90,6 +91,7 @@ const float* SequenceRunner::append(std::span<const int32_t> tokens, const Logit
                               answer ? 0 : rows};
     logits_.resize(std::max<size_t>(1, wanted.size()) * static_cast<size_t>(vocab));
     arena_.reset();
+    lookahead_.begin_step();
     model_.forward(context, batch, cache_, {wanted.empty() ? nullptr : logits_.data(), nullptr});
     // Rows computed again have been shown before.
     const int32_t shown = std::clamp(old_length - length_, 0, rows);

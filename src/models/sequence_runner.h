@@ -8,6 +8,7 @@
 
 #include "layers/kv_cache.h"
 #include "models/model.h"
+#include "ops/lookahead.h"
 
 namespace millrace::models {
 
@@ -39,6 +40,7 @@ class SequenceRunner {
   std::vector<std::vector<int32_t>> tables_;
   std::vector<float> logits_;
   Arena arena_;
+  ops::Lookahead lookahead_;
   int32_t max_tokens_;
   int32_t length_ = 0;
   std::vector<int32_t> history_;  ///< of models whose rotation depends on the length

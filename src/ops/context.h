@@ -20,11 +20,14 @@ class Profiler {
                       double operations) = 0;
 };
 
+class Lookahead;
+
 struct Context {
   ThreadPool& pool;
   const kernels::Table& kernels;
   Arena& arena;  ///< reset by the owner before each step
   Profiler* profiler = nullptr;
+  Lookahead* lookahead = nullptr;  ///< told of every product
 };
 
 /// Records the time between construction and destruction when the context has a profiler.

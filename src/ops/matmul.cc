@@ -11,6 +11,7 @@
 
 #include "core/checked.h"
 #include "core/error.h"
+#include "ops/lookahead.h"
 
 namespace millrace::ops {
 namespace {
@@ -223,6 +224,19 @@ struct Product {
     return std::max<int64_t>(1, std::min(wanted, fair));
   }
 
+  /// What a thread reads first that begins with the panels [begin, end): of a pair of gates the gate's, then
+  /// the other's.
+  Lookahead::Beginning beginning(int64_t begin, int64_t end) const {
+    const Job& job = rounded ? *rounded : *exact;
+    const auto stretch = [&](int64_t panel) {
+      return Lookahead::Beginning::Stretch{job.w.data_.data() + panel * job.w.panel_bytes_,
+                                           (end - begin) * job.w.panel_bytes_};
+    };
+    if (!is_gated(job.epilogue)) return {{stretch(begin), {}}};
+    return {{stretch(begin), stretch(begin + job.out_panels())}};
+  }
+  bool streams() const { return (!rounded || rounded->streams()) && (!exact || exact->streams()); }
+
   void run(const Context& context, int64_t begin, int64_t end) const {
     end = std::min(end, out_panels());
     if (rounded) run_unit(context, *rounded, begin, end);
@@ -283,6 +297,26 @@ void prepare_grouped(const Context& context, std::span<const PackedMatrix> exper
   }
 }
 
+/// Says what a product reads first, if memory is what it waits for.
+void announce(const Context& context, const Product* product, int64_t units, int64_t per_unit) {
+  if (!context.lookahead) return;
+  thread_local std::vector<Lookahead::Beginning> beginnings;
+  beginnings.clear();
+  const int threads = context.pool.num_threads();
+  if (product && product->streams() && units > 1 && threads > 1) {
+    const int64_t panels = product->out_panels();
+    for (int t = 0; t < threads; ++t) {
+      // As for_units() shares them out. Units of a plain product lie one behind the other.
+      const int64_t first = units * t / threads, last = units * (t + 1) / threads;
+      const int64_t begin = std::min(panels, first * per_unit);
+      const bool gated = is_gated((product->rounded ? *product->rounded : *product->exact).epilogue);
+      const int64_t end = std::min(panels, (gated ? first + 1 : last) * per_unit);
+      beginnings.push_back(product->beginning(begin, std::max(begin, end)));
+    }
+  }
+  context.lookahead->product(beginnings);
+}
+
 bool needs_parts(const PackedMatrix& w, const Epilogue& epilogue) {
   return is_gated(epilogue) && w.rows_ / 2 % kMatmulRows != 0;
 }
@@ -307,7 +341,9 @@ void matmul(const Context& context, const PackedMatrix& w, MatmulInput& x, float
                         next_call());
   const int64_t panels = product.out_panels();
   const int64_t per_unit = work < 1 << 16 ? panels : product.unit_panels(context.pool.num_threads(), 1);
-  for_units(context.pool, ceil_div(panels, per_unit),
+  const int64_t units = ceil_div(panels, per_unit);
+  announce(context, &product, units, per_unit);
+  for_units(context.pool, units,
             [&](int64_t unit) { product.run(context, unit * per_unit, (unit + 1) * per_unit); });
 }
 
@@ -356,6 +392,7 @@ void grouped_matmul(const Context& context, std::span<const PackedMatrix> expert
     const int64_t per_unit = products[i].unit_panels(threads, sharers);
     first_unit[i + 1] = first_unit[i] + ceil_div(products[i].out_panels(), per_unit);
   }
+  announce(context, nullptr, 0, 0);  // which experts come next nobody knows
   for_units(context.pool, first_unit[used], [&](int64_t unit) {
     const int64_t i = std::upper_bound(first_unit, first_unit + used + 1, unit) - first_unit - 1;
     const int64_t per_unit = products[i].unit_panels(threads, sharers);
