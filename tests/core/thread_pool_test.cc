@@ -1,6 +1,7 @@
 #include "core/thread_pool.h"
 
 #include <atomic>
+#include <chrono>
 #include <numeric>
 #include <thread>
 
@@ -49,6 +50,39 @@ TEST(ThreadPool, BarrierSeparatesPhases) {
     });
   }
   EXPECT_FALSE(early);
+}
+
+class CountingWork : public IdleWork {
+ public:
+  bool poll(int thread) noexcept override {
+    if (thread == 0) ++by_caller;
+    ++calls;
+    return calls % 2 == 0;
+  }
+  std::atomic<int64_t> calls{0}, by_caller{0};
+};
+
+TEST(ThreadPool, ThreadsThatWaitDoIdleWork) {
+  ThreadPool pool(2);
+  CountingWork work, other;
+  pool.set_idle_work(&work);
+  // The caller is done at once and waits for the other thread, which waits for the work to be called: threads
+  // that share a core do not spin, so nothing is asked for where there is only one.
+  const bool spins = usable_cpus() >= 2;
+  for (int region = 0; region < 20; ++region)
+    pool.run([&](int thread) {
+      const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+      while (thread == 1 && spins && work.by_caller == 0 && std::chrono::steady_clock::now() < end) {
+      }
+    });
+  EXPECT_EQ(work.by_caller > 0, spins);
+  pool.clear_idle_work(&other);  // not the pool's
+  pool.set_idle_work(&other);
+  pool.clear_idle_work(&work);
+  pool.clear_idle_work(&other);
+  const int64_t calls = work.calls + other.calls;
+  for (int region = 0; region < 20; ++region) pool.run([](int) {});
+  EXPECT_EQ(work.calls + other.calls, calls);
 }
 
 TEST(ThreadPool, AnExceptionReachesTheCallerAndThePoolGoesOn) {
