@@ -216,7 +216,9 @@ struct Product {
     int64_t wanted = out_panels();
     for (const auto* job : {&rounded, &exact}) {
       if (!*job) continue;
-      wanted = std::min(wanted, (*job)->streams() ? std::max<int64_t>(1, kUnitBytes / (*job)->w.panel_bytes_)
+      // Of gated ones a unit has twice as many, of either half.
+      const int64_t unit_bytes = is_gated((*job)->epilogue) ? kUnitBytes / 2 : kUnitBytes;
+      wanted = std::min(wanted, (*job)->streams() ? std::max<int64_t>(1, unit_bytes / (*job)->w.panel_bytes_)
                                 : (*job)->tiles() ? kTileUnitPanels
                                                   : kUnitPanels);
     }
