@@ -263,9 +263,11 @@ class Trace {
       ++running;
       one_by_one += last;
     }
-    const auto tiles = [&](int32_t rows) { return 1 + static_cast<double>(ceil_div(rows, in.row_tile)); };
+    const auto cost = [&](int32_t rows) {
+      return 16.0 + static_cast<double>(ceil_div(rows, in.row_tile) * in.row_tile);
+    };
     if (ahead > 0 && one_by_one > 0)
-      check(tiles(decodes + ahead) <= 2.5 * tiles(std::min(running, in.token_budget)),
+      check(cost(decodes + ahead) <= 2.5 * cost(std::min(running, in.token_budget)),
             "{} known tokens beside {} decodes hold up who has none", ahead, decodes);
     check(tokens <= in.token_budget, "{} tokens planned, but the budget is {}", tokens, in.token_budget);
     if (decodes > 0) check(chunks <= in.mixed_budget, "{} prefill tokens beside decodes", chunks);
@@ -525,11 +527,13 @@ TEST(Scheduler, KnownTokensOfAnswersFillTiles) {
   add(1, 2);
   EXPECT_EQ(rows(), 16);  // one forced token: not for a tile of its own
   in.sequences.back().tokens = 32 + 9;
-  EXPECT_EQ(rows(), 24);  // eight: as cheap a row as without them
+  EXPECT_EQ(rows(), 16);  // eight: a row would be as cheap as without them
+  in.sequences.back().tokens = 32 + 13;
+  EXPECT_EQ(rows(), 28);  // twelve: a sixth cheaper
   in.sequences.back().tokens = 32 + 500;
   EXPECT_EQ(rows(), 64);  // whoever has none waits at most 2.5 times as long
   in.row_tile = 1;
-  EXPECT_EQ(rows(), 41);
+  EXPECT_EQ(rows(), 64);
   in.row_tile = 16;
   in.sequences.clear();
   add(3, 5);

@@ -14,7 +14,9 @@ using State = SequenceView::State;
 constexpr double kSecondsPerPriority = 30;     // waiting so long is worth one class of priority
 constexpr double kTokensPerSecondWaited = 50;  // ... so much shorter a job
 constexpr double kNoDeadline = 600;            // rank of what has no deadline: as if it were so far away
+constexpr double kReadingRows = 16;            // reading the weights costs about as much as so many rows
 constexpr double kAheadFactor = 2.5;           // answers' known tokens make a step so many times as long
+constexpr double kAheadGain = 1.1;             // ... and only where a row becomes so much cheaper
 constexpr double kPassedOverTooLong = 30;      // max-batch: from then on nobody goes ahead
 
 constexpr const char* kPolicyNames[] = {"fcfs",      "sjf",    "priority", "deadline",
@@ -121,24 +123,22 @@ class Planner {
     return tokens;
   }
 
+  /// What a step costs by its rows of answers, in rows: its reading, and every tile that it begins.
+  double cost(int32_t rows) const {
+    return kReadingRows + static_cast<double>(ceil_div(rows, in_.row_tile) * in_.row_tile);
+  }
   /// Of `most` tokens of answers that are known already, how many to compute beside the decodes: those that
-  /// make the step's rows of answers cheapest. A step costs about as much as a tile of rows before it has
-  /// any, for what it reads, and a tile's price for each that it begins. Whoever has no such tokens waits for
-  /// the others' at most so many times as long.
+  /// make the step's rows cheapest. Whoever has no such tokens waits for the others' at most so many times as
+  /// long.
   int32_t worth_computing_ahead(int32_t most) const {
-    const auto tiles = [&](int32_t rows) { return 1 + ceil_div(rows, in_.row_tile); };
-    const auto rows_per_tile = [&](int32_t rows) {
-      return static_cast<double>(rows) / static_cast<double>(tiles(rows));
-    };
     int32_t all = decode_budget_ + most;
-    if (one_by_one_ > 0) {
-      const auto longest = static_cast<int64_t>(kAheadFactor * static_cast<double>(tiles(decode_budget_)));
-      all = static_cast<int32_t>(std::min<int64_t>(all, (longest - 1) * in_.row_tile));
-    }
+    if (one_by_one_ > 0)
+      all = std::min(all, static_cast<int32_t>(kAheadFactor * cost(decode_budget_) - kReadingRows) /
+                              in_.row_tile * in_.row_tile);
     const int32_t full = all / in_.row_tile * in_.row_tile;
     int32_t best = decode_budget_;
     for (const int32_t rows : {full, all})
-      if (rows > best && rows_per_tile(rows) >= rows_per_tile(best)) best = rows;
+      if (rows > best && rows / cost(rows) >= kAheadGain * best / cost(best)) best = rows;
     return best - decode_budget_;
   }
 
