@@ -536,12 +536,20 @@ TEST(Scheduler, KnownTokensOfAnswersFillTiles) {
   EXPECT_EQ(rows(), 64);
   in.row_tile = 16;
   in.sequences.clear();
+  add(3, 1);
+  add(1, 15);
+  EXPECT_EQ(rows(), 16);  // two wait for the next step, which comes anyway
+  in.sequences.erase(in.sequences.begin(), in.sequences.begin() + 3);
+  in.sequences.back().tokens = 32 + 18;
+  EXPECT_EQ(rows(), 18);  // there it would come for them alone
+  in.sequences.clear();
   add(3, 5);
   EXPECT_EQ(rows(), 15);  // the tile is there anyway
   add(2, 30);
-  EXPECT_EQ(rows(), 75 / 16 * 16);  // everyone has some: no bound but whole tiles
+  EXPECT_EQ(rows(),
+            75);  // who is left behind needs a step more, which costs more than the tile that two fill
   in.token_budget = 20;
-  EXPECT_EQ(rows(), 16);
+  EXPECT_EQ(rows(), 20);
   in.token_budget = 6;
   EXPECT_EQ(rows(), 6);
   // A prompt's chunk has its own budget beside them.
@@ -550,7 +558,7 @@ TEST(Scheduler, KnownTokensOfAnswersFillTiles) {
   prompt.state = State::kRunning;
   prompt.rank = 100;
   prompt.tokens = 300;
-  EXPECT_EQ(rows(), 75 / 16 * 16 + 4);
+  EXPECT_EQ(rows(), 75 + 4);
   // Without blocks for all of them nobody is put out: one at a time.
   in.sequences.pop_back();
   in.available[0] = 0;

@@ -127,18 +127,27 @@ class Planner {
   double cost(int32_t rows) const {
     return kReadingRows + static_cast<double>(ceil_div(rows, in_.row_tile) * in_.row_tile);
   }
+  /// The same with what it costs to leave known tokens for later: each answer that has some left needs a step
+  /// more, of which it bears its share.
+  double cost_with_delays(int32_t rows) const {
+    const int32_t left = known_ahead_ - (rows - decode_budget_), answers = decodes_ - one_by_one_;
+    const int64_t delayed = left > 0 ? ceil_div(int64_t{left} * answers, known_ahead_) : 0;
+    return cost(rows) + static_cast<double>(delayed) * cost(decodes_) / decodes_;
+  }
   /// Of `most` tokens of answers that are known already, how many to compute beside the decodes: those that
   /// make the step's rows cheapest. Whoever has no such tokens waits for the others' at most so many times as
   /// long.
   int32_t worth_computing_ahead(int32_t most) const {
+    if (most <= 0) return 0;
     int32_t all = decode_budget_ + most;
     if (one_by_one_ > 0)
       all = std::min(all, static_cast<int32_t>(kAheadFactor * cost(decode_budget_) - kReadingRows) /
                               in_.row_tile * in_.row_tile);
     const int32_t full = all / in_.row_tile * in_.row_tile;
+    const auto worth = [&](int32_t rows) { return rows / cost_with_delays(rows); };
     int32_t best = decode_budget_;
     for (const int32_t rows : {full, all})
-      if (rows > best && rows / cost(rows) >= kAheadGain * best / cost(best)) best = rows;
+      if (rows > best && worth(rows) >= (best == decode_budget_ ? kAheadGain : 1) * worth(best)) best = rows;
     return best - decode_budget_;
   }
 
