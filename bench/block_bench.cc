@@ -44,7 +44,8 @@ int run(int argc, char** argv) {
   const auto copies = static_cast<size_t>(argc > 4 ? std::stoi(argv[4]) : 1);
   const IsaLevel isa = best_isa();
   const kernels::MatmulLayout* layout = kernels::matmul_layout(*type, isa);
-  require(layout && layout->few.input == kernels::MatmulInput::kInt8 && rows % kernels::kMatmulRows == 0,
+  const bool super = layout && layout->few.input == kernels::MatmulInput::kInt8Super;
+  require(layout && (super || layout->few.input == kernels::MatmulInput::kInt8) && rows % kernels::kMatmulRows == 0,
           ErrorCode::kInvalidArgument, "expected a type that reads int8, and a multiple of {} rows",
           kernels::kMatmulRows);
   const auto row_bytes = *quant::row_bytes(*type, static_cast<uint64_t>(cols));
@@ -65,7 +66,8 @@ int run(int argc, char** argv) {
     AlignedBuffer input(static_cast<size_t>(tokens * stride));
     for (int64_t t = 0; t < tokens; ++t) {
       for (auto& v : x) v = static_cast<float>(random() % 2001) / 1000.0f - 1.0f;
-      kernels::matmul_input_kernels(isa).quantize(
+      const kernels::MatmulInputKernels& convert = kernels::matmul_input_kernels(isa);
+      (super ? convert.quantize_super : convert.quantize)(
           x.data(), cols, reinterpret_cast<kernels::ActivationBlock*>(input.data() + t * stride));
     }
     const kernels::MatmulKernel* both[] = {&layout->few, &layout->some};

@@ -85,9 +85,11 @@ int run(int argc, char** argv) {
         std::vector<float> x(static_cast<size_t>(n * cols)), y(static_cast<size_t>(n * rows));
         for (auto& v : x) v = static_cast<float>(random() % 2001) / 1000.0f - 1.0f;
         const double operations = 2.0 * static_cast<double>(rows * cols * n);
-        const double peak_rate = w[0].input_form() == ops::InputForm::kInt8   ? int8
-                                 : w[0].input_form() == ops::InputForm::kBF16 ? std::max(bf16, f32)
-                                                                              : f32;
+        const ops::InputForm form = w[0].input_form();
+        const bool reads_int8 = form == ops::InputForm::kInt8 || form == ops::InputForm::kInt8Super;
+        const double peak_rate = reads_int8                      ? int8
+                                 : form == ops::InputForm::kBF16 ? std::max(bf16, f32)
+                                                                 : f32;
         double best = 1e9;
         size_t next = 0;
         const double stop = now() + 0.25;

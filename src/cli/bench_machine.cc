@@ -62,6 +62,7 @@ void Work::add(std::string_view name, double read, double operations, IsaLevel i
   if (!layout) return;
   switch (layout->few.input) {
     case kernels::MatmulInput::kInt8:
+    case kernels::MatmulInput::kInt8Super:
       int8_ops += operations;
       return;
     case kernels::MatmulInput::kBF16:

@@ -44,11 +44,6 @@ IsaKernels isa_kernels(IsaLevel isa) {
           portable::run_floats, portable::input_kernels(), portable::peaks()};
 }
 
-template <class F>
-int64_t format_bytes(int64_t cols) {
-  return F::panel_bytes(cols);
-}
-
 /// The rows as the file has them.
 template <DType kType>
 int64_t decoded_bytes(int64_t cols) {
@@ -64,42 +59,48 @@ void keep_rows(const std::byte* const* rows, int64_t cols, std::byte* panel) {
 struct Shape {
   int64_t (*panel_bytes)(int64_t);
   PackFunction pack;
+  MatmulInput int8 = MatmulInput::kInt8;  ///< what its kernels read if they read int8
 };
+
+template <class F>
+Shape shape_of_format(PackFunction pack) {
+  return {F::panel_bytes, pack, F::kSuper ? MatmulInput::kInt8Super : MatmulInput::kInt8};
+}
 
 /// Bytes and packer of the interleaved formats, and of those whose rows are kept.
 Shape shape_of(DType type) {
   const PackFunction pack = matmul_packer(type);
   switch (type) {
     case DType::kQ4_0:
-      return {format_bytes<FormatQ4_0>, pack};
+      return shape_of_format<FormatQ4_0>(pack);
     case DType::kQ4_1:
-      return {format_bytes<FormatQ4_1>, pack};
+      return shape_of_format<FormatQ4_1>(pack);
     case DType::kQ5_0:
-      return {format_bytes<FormatQ5_0>, pack};
+      return shape_of_format<FormatQ5_0>(pack);
     case DType::kQ5_1:
-      return {format_bytes<FormatQ5_1>, pack};
+      return shape_of_format<FormatQ5_1>(pack);
     case DType::kQ8_0:
-      return {format_bytes<FormatQ8_0>, pack};
+      return shape_of_format<FormatQ8_0>(pack);
     case DType::kQ2_K:
-      return {format_bytes<FormatQ2_K>, pack};
+      return shape_of_format<FormatQ2_K>(pack);
     case DType::kQ3_K:
-      return {format_bytes<FormatQ3_K>, pack};
+      return shape_of_format<FormatQ3_K>(pack);
     case DType::kQ4_K:
-      return {format_bytes<FormatQ4_K>, pack};
+      return shape_of_format<FormatQ4_K>(pack);
     case DType::kQ5_K:
-      return {format_bytes<FormatQ5_K>, pack};
+      return shape_of_format<FormatQ5_K>(pack);
     case DType::kQ6_K:
-      return {format_bytes<FormatQ6_K>, pack};
+      return shape_of_format<FormatQ6_K>(pack);
     case DType::kIQ4_NL:
-      return {format_bytes<FormatIQ4_NL>, pack};
+      return shape_of_format<FormatIQ4_NL>(pack);
     case DType::kIQ4_XS:
-      return {format_bytes<FormatIQ4_XS>, pack};
+      return shape_of_format<FormatIQ4_XS>(pack);
     case DType::kMXFP4:
-      return {format_bytes<FormatMXFP4>, pack};
+      return shape_of_format<FormatMXFP4>(pack);
     case DType::kNVFP4:
-      return {format_bytes<FormatNVFP4>, pack};
+      return shape_of_format<FormatNVFP4>(pack);
     case DType::kTQ2_0:
-      return {format_bytes<FormatTQ2_0>, pack};
+      return shape_of_format<FormatTQ2_0>(pack);
     case DType::kF32:
       return {[](int64_t cols) { return cols * 128; }, pack};
     case DType::kF16:
@@ -153,7 +154,7 @@ void use_tiles(MatmulLayout& layout, IsaLevel isa) {
   for (RunChooser choose : {amx::run_legacy_exact, amx::run_k_quants_exact, amx::run_four_bits_exact}) {
     const MatmulRun run = choose(layout.type);
     if (!run) continue;
-    layout.some = {MatmulInput::kInt8, run};
+    layout.some = {layout.few.input, run};
     layout.some_tokens = kExactTileTokens;
   }
   if (isa == IsaLevel::kAmxInt8) return;
@@ -171,13 +172,13 @@ void use_tiles(MatmulLayout& layout, IsaLevel isa) {
 
 using LayoutTable = std::array<MatmulLayout, kTypes>;
 
-MatmulKernel vector_kernel(const IsaKernels& kernels, IsaLevel isa, DType type) {
+MatmulKernel vector_kernel(const IsaKernels& kernels, IsaLevel isa, DType type, MatmulInput int8) {
 #if defined(__x86_64__)
   if (type == DType::kBF16 && isa == IsaLevel::kAvx512 && cpu_features().avx512_bf16)
     return {MatmulInput::kBF16, avx512bf16::run_bf16};
 #endif
   for (RunChooser choose : {kernels.legacy, kernels.k_quants, kernels.four_bits})
-    if (const MatmulRun run = choose(type)) return {MatmulInput::kInt8, run};
+    if (const MatmulRun run = choose(type)) return {int8, run};
   return {MatmulInput::kF32, kernels.floats(type)};
 }
 
@@ -187,7 +188,7 @@ LayoutTable make_layouts(IsaLevel isa) {
   for (size_t i = 0; i < kTypes; ++i) {
     const auto type = static_cast<DType>(i);
     const Shape shape = shape_of(type);
-    const MatmulKernel kernel = vector_kernel(kernels, isa, type);
+    const MatmulKernel kernel = vector_kernel(kernels, isa, type, shape.int8);
     table[i] = {type, shape.panel_bytes, shape.pack, kernel, kernel, kNever, {}};
 #if defined(__x86_64__)
     if (isa >= IsaLevel::kAmxInt8 && kernel.run) use_tiles(table[i], isa);

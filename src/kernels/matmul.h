@@ -15,23 +15,28 @@ namespace millrace::kernels {
 inline constexpr int kMatmulRows = 32;  ///< rows of a panel
 inline constexpr int kStrips = 2;
 
-inline constexpr int kBlockCols = 32;   ///< columns that share an activation scale
+inline constexpr int kBlockCols = 32;   ///< columns of a block of activations
+inline constexpr int kSuperCols = 256;  ///< columns that share a scale in MatmulInput::kInt8Super
 inline constexpr int kChunkCols = 256;  ///< columns unpacked at a time for many tokens
 
-/// Thirty-two activations as int8 under one scale; a cache line, so that a block is one line of traffic.
+/// Thirty-two activations as int8; a cache line, so that a block is one line of traffic. In kInt8 each has a
+/// scale of its own; in kInt8Super the eight of 256 columns have the same, so that kernels sum integers times
+/// integers and scale once, as llama.cpp's K-quants do with their Q8_K activations.
 struct alignas(64) ActivationBlock {
   int8_t values[kBlockCols];
   float scale;           ///< largest magnitude / 127
   int32_t negative_sum;  ///< -(sum of values): times a zero point it is what an accumulator starts from
   int32_t negative_half_sums[2];  ///< the same of columns 0-15 and 16-31
-  float scaled_sum;               ///< scale * sum, for formats with offsets
-  float scaled_half_sums[2];
+  /// What an offset is multiplied by: scale * (sum of values); in kInt8Super the sum itself.
+  float offset_sum;
+  float offset_half_sums[2];  ///< the same of columns 0-15 and 16-31
   float unused;
 };
 static_assert(sizeof(ActivationBlock) == 64);
 
-/// What a layout reads; the same order as ops::InputForm. kF16: rows of half precision as to_f16 makes them.
-enum class MatmulInput : uint8_t { kF32, kBF16, kInt8, kF16 };
+/// What a layout reads; the same order as ops::InputForm. kInt8Super: types with super-blocks of 256 columns
+/// (K-quants, IQ4_XS, TQ2_0). kF16: rows of half precision as to_f16 makes them.
+enum class MatmulInput : uint8_t { kF32, kBF16, kInt8, kInt8Super, kF16 };
 
 /// Panels times tokens: out[t * out_stride + 32 * panel + row] = sum over cols.
 struct MatmulTask {
@@ -81,7 +86,7 @@ struct MatmulLayout {
 /// almost as much as a full one. 1: there are no tiles, every token adds its own.
 int64_t matmul_token_tile(IsaLevel isa);
 
-/// What the rounded kernels of layouts that read int8 read; kInt8 where they have none.
+/// What the rounded kernels of layouts that read int8, of either kind, read; kInt8 where they have none.
 MatmulInput rounded_input(IsaLevel isa);
 
 /// The layout of a storage type on an instruction set that this CPU has; null for types without a decoder.
@@ -89,8 +94,10 @@ const MatmulLayout* matmul_layout(DType type, IsaLevel isa);
 
 /// Conversions of one row of activations, on an instruction set.
 struct MatmulInputKernels {
-  /// cols is a multiple of 32.
+  /// To kInt8: cols is a multiple of 32.
   void (*quantize)(const float* x, int64_t cols, ActivationBlock* out);
+  /// To kInt8Super: cols is a multiple of 256.
+  void (*quantize_super)(const float* x, int64_t cols, ActivationBlock* out);
   void (*to_bf16)(const float* x, int64_t cols, uint16_t* out);
   /// cols is a multiple of 32; out has two bytes a column and a cache line. Null below kAmxFp16. The row
   /// times a power of two that keeps it in range; of every four columns the inner two change places, as

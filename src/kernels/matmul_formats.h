@@ -20,6 +20,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 namespace millrace::kernels {
 
@@ -45,6 +46,8 @@ struct Format {
   static constexpr bool kOffset = Offset;
   static constexpr ScaleKind kScale = Scale;
   static constexpr int kBlockBytes = 64 * (Low + High);  ///< of a strip
+  /// Groups are the file's super-blocks of 256: their activations have one scale for as many columns.
+  static constexpr bool kSuper = Group == 8;
   /// Codes that need all eight bits: products of two do not fit 16 bits.
   static constexpr bool kWide = Low == 8 || Table == CodeTable::kIq4;
   /// Bytes of scales of a strip behind `blocks` blocks.

@@ -32,6 +32,7 @@ enum class InputForm : uint8_t {
   kF32,   ///< as they are
   kBF16,  ///< rounded to bfloat16
   kInt8,  ///< blocks of 32 with one scale each, and block sums for zero points
+  kInt8Super,  ///< the same with one scale for eight blocks: what weights in super-blocks of 256 columns read
   kF16,   ///< half precision, in the order and range of MatmulInputKernels::to_f16
 };
 
@@ -83,7 +84,7 @@ struct MatmulInput {
   struct Prepared {
     std::byte* rows = nullptr;  ///< where row 0 is, or would be
     int64_t begin = 0, end = 0;
-  } prepared[4];  ///< by InputForm
+  } prepared[5];  ///< by InputForm
 };
 
 /// Describes x, preparing nothing yet.

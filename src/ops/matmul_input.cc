@@ -27,6 +27,7 @@ int64_t prepared_stride(InputForm form, const MatmulInput& input) {
     case InputForm::kBF16:
       return ((input.cols * 2 + 63) / 64 | 1) * 64;
     case InputForm::kInt8:
+    case InputForm::kInt8Super:
       return (input.cols / kernels::kBlockCols | 1) * static_cast<int64_t>(sizeof(kernels::ActivationBlock));
     case InputForm::kF16:
       return ((input.cols * 2 + 64) / 64 | 1) * 64;
@@ -36,11 +37,14 @@ int64_t prepared_stride(InputForm form, const MatmulInput& input) {
 
 namespace {
 
+bool is_int8(InputForm form) { return form == InputForm::kInt8 || form == InputForm::kInt8Super; }
+
 /// One row to a converted form.
 void convert_row(const kernels::MatmulInputKernels& convert, InputForm form, const float* x, int64_t cols,
                  std::byte* out) {
-  if (form == InputForm::kInt8) {
-    convert.quantize(x, cols, reinterpret_cast<kernels::ActivationBlock*>(out));
+  if (is_int8(form)) {
+    auto* const blocks = reinterpret_cast<kernels::ActivationBlock*>(out);
+    (form == InputForm::kInt8 ? convert.quantize : convert.quantize_super)(x, cols, blocks);
     return;
   }
   auto* values = reinterpret_cast<uint16_t*>(out);
@@ -56,17 +60,18 @@ void convert_row(const kernels::MatmulInputKernels& convert, InputForm form, con
 constexpr int64_t kSerialValues = 16 * 1024;
 
 std::byte* allocate_form(const Context& context, const MatmulInput& input, InputForm form) {
-  require(form != InputForm::kInt8 || input.cols % kernels::kBlockCols == 0, ErrorCode::kUnsupported,
-          "activations of {} columns cannot be quantised: expected a multiple of {}", input.cols,
-          kernels::kBlockCols);
+  const int64_t unit = form == InputForm::kInt8Super ? kernels::kSuperCols : kernels::kBlockCols;
+  require(!is_int8(form) || input.cols % unit == 0, ErrorCode::kUnsupported,
+          "activations of {} columns cannot be quantised: expected a multiple of {}", input.cols, unit);
   return static_cast<std::byte*>(
       context.arena.allocate_bytes(static_cast<size_t>(input.tokens * prepared_stride(form, input))));
 }
 
 /// What a product reads of rounded rows where the others need `form`.
 InputForm rounded_form(const Context& context, InputForm form) {
-  return form == InputForm::kInt8 ? static_cast<InputForm>(kernels::rounded_input(context.kernels.isa))
-                                  : form;
+  if (!is_int8(form)) return form;
+  const kernels::MatmulInput rounded = kernels::rounded_input(context.kernels.isa);
+  return rounded == kernels::MatmulInput::kInt8 ? form : static_cast<InputForm>(rounded);
 }
 
 }  // namespace
@@ -123,7 +128,7 @@ MatmulInput norm_input(const Context& context, const float* source, int64_t toke
       else
         context.kernels.layer_norm(y + t * cols, x, norm.weight, norm.bias, norm.epsilon, cols);
       // The row is still in the first cache.
-      for (InputForm form : {InputForm::kBF16, InputForm::kInt8, InputForm::kF16}) {
+      for (InputForm form : {InputForm::kBF16, InputForm::kInt8, InputForm::kInt8Super, InputForm::kF16}) {
         const MatmulInput::Prepared& out = input.prepared[static_cast<size_t>(form)];
         if (t >= out.begin && t < out.end)
           convert_row(convert, form, y + t * cols, cols, out.rows + t * prepared_stride(form, input));

@@ -135,10 +135,11 @@ Prepared prepare(MatmulInput form, IsaLevel isa, const std::vector<float>& x, in
   p.data = reinterpret_cast<const std::byte*>(x.data());
   p.stride = cols * 4;
   const MatmulInputKernels& convert = matmul_input_kernels(isa);
-  if (form == MatmulInput::kInt8) {
+  if (form == MatmulInput::kInt8 || form == MatmulInput::kInt8Super) {
     const int64_t blocks = cols / kBlockCols;
     p.int8.resize(static_cast<size_t>(tokens * blocks));
-    convert.quantize(x.data(), tokens * cols, p.int8.data());
+    (form == MatmulInput::kInt8 ? convert.quantize : convert.quantize_super)(x.data(), tokens * cols,
+                                                                             p.int8.data());
     for (size_t i = 0; i < x.size(); ++i)
       p.values[i] =
           static_cast<float>(p.int8[i / kBlockCols].values[i % kBlockCols]) * p.int8[i / kBlockCols].scale;
@@ -305,8 +306,40 @@ TEST(MatmulInputKernels, Int8ErrorIsThatOfQ8_0) {
       EXPECT_EQ(blocks[b].negative_sum, -sum);
       EXPECT_EQ(blocks[b].negative_half_sums[0], -half);
       EXPECT_EQ(blocks[b].negative_half_sums[1], half - sum);
-      EXPECT_FLOAT_EQ(blocks[b].scaled_sum, blocks[b].scale * static_cast<float>(sum));
-      EXPECT_FLOAT_EQ(blocks[b].scaled_half_sums[1], blocks[b].scale * static_cast<float>(sum - half));
+      EXPECT_FLOAT_EQ(blocks[b].offset_sum, blocks[b].scale * static_cast<float>(sum));
+      EXPECT_FLOAT_EQ(blocks[b].offset_half_sums[1], blocks[b].scale * static_cast<float>(sum - half));
+    }
+  }
+}
+
+TEST(MatmulInputKernels, SuperBlocksShareAScaleAndKeepTheirSums) {
+  std::mt19937_64 random(testing::seed());
+  std::normal_distribution<float> normal;
+  std::vector<float> x(2048);
+  for (float& v : x) v = normal(random) * std::exp(normal(random));
+  std::fill(x.begin() + 256, x.begin() + 512, 0.0f);
+  for (size_t i = 512; i < 768; ++i) x[i] *= 1e-38f;  // too small for a scale: zero, not infinity
+  for (IsaLevel isa : isa_levels()) {
+    std::vector<ActivationBlock> blocks(x.size() / kBlockCols);
+    matmul_input_kernels(isa).quantize_super(x.data(), static_cast<int64_t>(x.size()), blocks.data());
+    for (size_t b = 0; b < blocks.size(); ++b) {
+      const size_t super = b / 8 * 256;
+      float largest = 0;
+      int sum = 0, half = 0;
+      for (size_t i = 0; i < 256; ++i) largest = std::max(largest, std::abs(x[super + i]));
+      EXPECT_FLOAT_EQ(blocks[b].scale, largest > 1e-35f ? largest / 127.0f : 0.0f);
+      for (size_t i = 0; i < 32; ++i) {
+        const float value = static_cast<float>(blocks[b].values[i]) * blocks[b].scale;
+        EXPECT_LE(std::abs(value - x[b * 32 + i]), largest * (0.5001f / 127.0f) + 1e-36f);
+        sum += blocks[b].values[i];
+        if (i < 16) half += blocks[b].values[i];
+      }
+      EXPECT_EQ(blocks[b].negative_sum, -sum);
+      EXPECT_EQ(blocks[b].negative_half_sums[0], -half);
+      EXPECT_EQ(blocks[b].negative_half_sums[1], half - sum);
+      EXPECT_EQ(blocks[b].offset_sum, static_cast<float>(sum));
+      EXPECT_EQ(blocks[b].offset_half_sums[0], static_cast<float>(half));
+      EXPECT_EQ(blocks[b].offset_half_sums[1], static_cast<float>(sum - half));
     }
   }
 }
