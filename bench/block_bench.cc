@@ -45,7 +45,8 @@ int run(int argc, char** argv) {
   const IsaLevel isa = best_isa();
   const kernels::MatmulLayout* layout = kernels::matmul_layout(*type, isa);
   const bool super = layout && layout->few.input == kernels::MatmulInput::kInt8Super;
-  require(layout && (super || layout->few.input == kernels::MatmulInput::kInt8) && rows % kernels::kMatmulRows == 0,
+  require(layout && (super || layout->few.input == kernels::MatmulInput::kInt8) &&
+              rows % kernels::kMatmulRows == 0,
           ErrorCode::kInvalidArgument, "expected a type that reads int8, and a multiple of {} rows",
           kernels::kMatmulRows);
   const auto row_bytes = *quant::row_bytes(*type, static_cast<uint64_t>(cols));

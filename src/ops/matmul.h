@@ -29,11 +29,11 @@ namespace millrace::ops {
 
 /// What a packed matrix wants its activations as.
 enum class InputForm : uint8_t {
-  kF32,   ///< as they are
-  kBF16,  ///< rounded to bfloat16
-  kInt8,  ///< blocks of 32 with one scale each, and block sums for zero points
+  kF32,        ///< as they are
+  kBF16,       ///< rounded to bfloat16
+  kInt8,       ///< blocks of 32 with one scale each, and block sums for zero points
   kInt8Super,  ///< the same with one scale for eight blocks: what weights in super-blocks of 256 columns read
-  kF16,   ///< half precision, in the order and range of MatmulInputKernels::to_f16
+  kF16,        ///< half precision, in the order and range of MatmulInputKernels::to_f16
 };
 
 /// One weight, or part of one, to be packed: `view` of shape [rows, cols]. `release(begin, bytes)` is called,
