@@ -59,6 +59,9 @@ Scratch& thread_scratch() {
   return scratch;
 }
 
+/// The first of `count` units that for_units() gives to a thread; that of the thread behind the last: count.
+int64_t share_begin(int64_t count, int thread, int threads) { return count * thread / threads; }
+
 /// Units [0, count) over the threads: each begins with a contiguous share, so that memory is read in long
 /// stretches, and one that has finished takes units from the others' shares.
 void for_units(ThreadPool& pool, int64_t count, FunctionRef<void(int64_t)> body) {
@@ -74,8 +77,8 @@ void for_units(ThreadPool& pool, int64_t count, FunctionRef<void(int64_t)> body)
   thread_local std::vector<Share> shares;
   if (shares.size() < static_cast<size_t>(threads)) shares = std::vector<Share>(static_cast<size_t>(threads));
   for (int t = 0; t < threads; ++t) {
-    shares[static_cast<size_t>(t)].next.store(count * t / threads, std::memory_order_relaxed);
-    shares[static_cast<size_t>(t)].end = count * (t + 1) / threads;
+    shares[static_cast<size_t>(t)].next.store(share_begin(count, t, threads), std::memory_order_relaxed);
+    shares[static_cast<size_t>(t)].end = share_begin(count, t + 1, threads);
   }
   Share* const all = shares.data();
   pool.run([&](int thread) {
@@ -226,16 +229,17 @@ struct Product {
     return std::max<int64_t>(1, std::min(wanted, fair));
   }
 
-  /// What a thread reads first that begins with the panels [begin, end): of a pair of gates the gate's, then
-  /// the other's.
-  Lookahead::Beginning beginning(int64_t begin, int64_t end) const {
+  /// What a thread reads first whose share is the units [first, last): all of it, which lies in one piece; of
+  /// a pair of gates the first unit's rows of the gate, then those of the other.
+  Lookahead::Beginning beginning(int64_t first, int64_t last, int64_t per_unit) const {
     const Job& job = rounded ? *rounded : *exact;
-    const auto stretch = [&](int64_t panel) {
+    const auto stretch = [&](int64_t panel, int64_t units) {
+      const int64_t panels = std::min(units * per_unit, out_panels() - first * per_unit);
       return Lookahead::Beginning::Stretch{job.w.data_.data() + panel * job.w.panel_bytes_,
-                                           (end - begin) * job.w.panel_bytes_};
+                                           panels * job.w.panel_bytes_};
     };
-    if (!is_gated(job.epilogue)) return {{stretch(begin), {}}};
-    return {{stretch(begin), stretch(begin + job.out_panels())}};
+    if (!is_gated(job.epilogue)) return {{stretch(first * per_unit, last - first), {}}};
+    return {{stretch(first * per_unit, 1), stretch(first * per_unit + out_panels(), 1)}};
   }
   bool streams() const { return (!rounded || rounded->streams()) && (!exact || exact->streams()); }
 
@@ -306,14 +310,9 @@ void announce(const Context& context, const Product* product, int64_t units, int
   beginnings.clear();
   const int threads = context.pool.num_threads();
   if (product && product->streams() && units > 1 && threads > 1) {
-    const int64_t panels = product->out_panels();
     for (int t = 0; t < threads; ++t) {
-      // As for_units() shares them out. Units of a plain product lie one behind the other.
-      const int64_t first = units * t / threads, last = units * (t + 1) / threads;
-      const int64_t begin = std::min(panels, first * per_unit);
-      const bool gated = is_gated((product->rounded ? *product->rounded : *product->exact).epilogue);
-      const int64_t end = std::min(panels, (gated ? first + 1 : last) * per_unit);
-      beginnings.push_back(product->beginning(begin, std::max(begin, end)));
+      const int64_t first = share_begin(units, t, threads), last = share_begin(units, t + 1, threads);
+      beginnings.push_back(first < last ? product->beginning(first, last, per_unit) : Lookahead::Beginning());
     }
   }
   context.lookahead->product(beginnings);
