@@ -362,6 +362,19 @@ TEST(MatmulInputKernels, Int8ErrorIsThatOfQ8_0) {
   }
 }
 
+/// What is not finite must not vanish: it reaches the result.
+TEST(MatmulInputKernels, InfinityHasAScale) {
+  for (IsaLevel isa : isa_levels()) {
+    std::vector<float> x(kSuperCols, 1.0f);
+    x[40] = std::numeric_limits<float>::infinity();
+    std::vector<ActivationBlock> blocks(x.size() / kBlockCols);
+    matmul_input_kernels(isa).quantize(x.data(), kSuperCols, blocks.data());
+    EXPECT_TRUE(std::isfinite(blocks[0].scale) && std::isinf(blocks[1].scale));
+    matmul_input_kernels(isa).quantize_super(x.data(), kSuperCols, blocks.data());
+    EXPECT_TRUE(std::isinf(blocks[0].scale));
+  }
+}
+
 TEST(MatmulInputKernels, SuperBlocksShareAScaleAndKeepTheirSums) {
   std::mt19937_64 random(testing::seed());
   std::normal_distribution<float> normal;
