@@ -191,6 +191,21 @@ std::vector<float> run(const MatmulKernel& kernel, const Packed& w, const Prepar
   return out;
 }
 
+struct Sum {
+  double sum = 0, magnitude = 0;
+};
+/// Of a row's products with what the kernel really multiplies.
+Sum exact_sum(const Weights& w, int64_t row, const Prepared& input, int64_t token, int64_t cols) {
+  Sum s;
+  for (int64_t c = 0; c < cols; ++c) {
+    const double product = double{w.values[static_cast<size_t>(row * cols + c)]} *
+                           input.values[static_cast<size_t>(token * cols + c)];
+    s.sum += product;
+    s.magnitude += std::abs(product);
+  }
+  return s;
+}
+
 class MatmulKernels : public ::testing::TestWithParam<DType> {};
 
 TEST_P(MatmulKernels, AgreesWithDecodedSumsAtEveryShape) {
@@ -229,13 +244,7 @@ TEST_P(MatmulKernels, AgreesWithDecodedSumsAtEveryShape) {
                                                                                              : 1e-5;
       for (int64_t t = 0; t < tokens; ++t) {
         for (int64_t row = 0; row < rows; ++row) {
-          double sum = 0, magnitude = 0;
-          for (int64_t c = 0; c < cols; ++c) {
-            const double product = double{w.values[static_cast<size_t>(row * cols + c)]} *
-                                   input.values[static_cast<size_t>(t * cols + c)];
-            sum += product;
-            magnitude += std::abs(product);
-          }
+          const auto [sum, magnitude] = exact_sum(w, row, input, t, cols);
           // Float rounding alone: the kernel's activations are those of the sum. Offsets cancel against
           // codes, which makes terms larger than the products; eight times is enough for that.
           ASSERT_NEAR(out[static_cast<size_t>(t * padded_rows + row)], sum, of_weights * magnitude + 1e-6)
@@ -310,13 +319,7 @@ TEST_P(MatmulKernels, HoldTheLargestSums) {
         ASSERT_EQ(std::memcmp(one.data(), all.data() + t * rows, one.size() * 4), 0)
             << isa_name(isa) << ": token " << t << ", bytes " << int{byte};
         for (int64_t row = 0; row < rows; ++row) {
-          double sum = 0, magnitude = 0;
-          for (int64_t c = 0; c < cols; ++c) {
-            const double product = double{w.values[static_cast<size_t>(row * cols + c)]} *
-                                   input.values[static_cast<size_t>(t * cols + c)];
-            sum += product;
-            magnitude += std::abs(product);
-          }
+          const auto [sum, magnitude] = exact_sum(w, row, input, t, cols);
           // As in the test above, of float rounding alone; of products that are all alike nothing cancels but
           // between signs, where codes less their offset may be nothing.
           ASSERT_NEAR(one[static_cast<size_t>(row)], sum, 1e-5 * magnitude + 2e-3)
