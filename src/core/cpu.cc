@@ -65,7 +65,8 @@ CpuFeatures detect() {
   f.avx_vnni = f.avx2 && bit(a71, 4);
   f.avx512 = f.avx2 && zmm && bit(b7, 16) && bit(b7, 17) && bit(b7, 30) && bit(b7, 31) && bit(c7, 11);
   f.avx512_bf16 = f.avx512 && bit(a71, 5);
-  f.amx = tiles && f.avx512_bf16 && bit(d7, 22) && bit(d7, 24) && bit(d7, 25) && request_tiles();
+  const bool bytes = bit(c7, 1) && bit(c7, 8);  // AVX-512 VBMI and GFNI, which every processor with tiles has
+  f.amx = tiles && f.avx512_bf16 && bytes && bit(d7, 22) && bit(d7, 24) && bit(d7, 25) && request_tiles();
   f.amx_fp16 = f.amx && bit(d7, 23) && bit(a71, 21);
   return f;
 }
