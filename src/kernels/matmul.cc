@@ -142,7 +142,7 @@ constexpr int64_t kNever = INT64_MAX;
 
 #if defined(__x86_64__)
 /// Below, what the tiles' own loads and stores cost is not shared by enough tokens.
-constexpr int64_t kExactTileTokens = 6;
+constexpr int64_t kExactTileTokens = 5;
 
 void use_tiles(MatmulLayout& layout, IsaLevel isa) {
   // What the tiles multiply as fast as memory brings it, or what is slow in vectors, is theirs alone.

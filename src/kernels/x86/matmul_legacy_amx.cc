@@ -14,8 +14,8 @@ namespace {
 #include "kernels/x86/matmul_bf16_tiles.inc"
 // In the words of both.
 #include "kernels/x86/matmul_exact_tiles.inc"
-#include "kernels/x86/matmul_word_tiles.inc"
 #include "kernels/x86/matmul_super_tiles.inc"
+#include "kernels/x86/matmul_word_tiles.inc"
 }  // namespace
 // The choice by type, of tiles that multiply BF16.
 #define run_int8 run_quantised_tiles
