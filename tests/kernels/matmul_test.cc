@@ -312,8 +312,13 @@ TEST_P(MatmulKernels, HoldTheLargestSums) {
       const MatmulLayout* layout = matmul_layout(type, isa);
       const Packed packed = pack(*layout, w, rows, cols);
       const Prepared input = prepare(layout->few.input, isa, x, most, cols);
-      const std::vector<float> all =
-          run(layout->some, packed, prepare(layout->some.input, isa, x, most, cols), 0, most, cols);
+      const Prepared read_by_some = prepare(layout->some.input, isa, x, most, cols);
+      const std::vector<float> all = run(layout->some, packed, read_by_some, 0, most, cols);
+      for (int64_t t = 0; t + 8 <= most; t += 8) {
+        const std::vector<float> eight = run(layout->some, packed, read_by_some, t, 8, cols);
+        ASSERT_EQ(std::memcmp(eight.data(), all.data() + t * rows, eight.size() * 4), 0)
+            << isa_name(isa) << ": eight tokens from " << t << ", bytes " << int{byte};
+      }
       for (int64_t t = 0; t < most; ++t) {
         const std::vector<float> one = run(layout->few, packed, input, t, 1, cols);
         ASSERT_EQ(std::memcmp(one.data(), all.data() + t * rows, one.size() * 4), 0)
