@@ -57,7 +57,7 @@ struct MatmulTask {
 
 inline constexpr size_t kMatmulScratchBytes = 2 * 1024 * 1024;
 /// The beginning of it, which any kernel may write; what is kept from task to task lies behind.
-inline constexpr size_t kPassingScratchBytes = 64 * 1024;
+inline constexpr size_t kPassingScratchBytes = 128 * 1024;
 inline constexpr int64_t kExactTileCols = 65536;  ///< columns of which the scratch holds a tile of tokens
 
 /// Computes a task. A token's sums are made in an order that depends on nothing but cols, so that the number
