@@ -286,6 +286,32 @@ TEST_P(MatmulKernels, TheNumberOfTokensChangesNoBit) {
   }
 }
 
+/// A prompt's kernel has a way of its own for one or two tiles of tokens, for up to sixteen, which take the
+/// columns in parts where these are many, and for more.
+TEST_P(MatmulKernels, TheLengthOfAPromptChangesNoBit) {
+  const DType type = GetParam();
+  std::mt19937_64 random(testing::seed() ^ static_cast<uint64_t>(type));
+  std::normal_distribution<float> normal;
+  const int64_t rows = 64, cols = 2560, most = 300;
+  const Weights w = random_weights(type, rows, cols, random);
+  std::vector<float> x(static_cast<size_t>(most * cols));
+  for (float& v : x) v = normal(random);
+  for (IsaLevel isa : isa_levels()) {
+    const MatmulLayout* layout = matmul_layout(type, isa);
+    const MatmulKernel& kernel = layout->rounded.run ? layout->rounded : layout->some;
+    if (kernel.input != MatmulInput::kBF16 && kernel.input != MatmulInput::kF16) continue;
+    const Packed packed = pack(*layout, w, rows, cols);
+    const Prepared input = prepare(kernel.input, isa, x, most, cols);
+    const std::vector<float> all = run(kernel, packed, input, 0, most, cols);
+    for (int64_t tokens : {20, 40, 96, 203, 256, 257, 289}) {
+      const int64_t first = static_cast<int64_t>(random() % static_cast<uint64_t>(most - tokens + 1));
+      const std::vector<float> part = run(kernel, packed, input, first, tokens, cols);
+      ASSERT_EQ(std::memcmp(part.data(), all.data() + first * rows, part.size() * 4), 0)
+          << isa_name(isa) << ": " << tokens << " tokens";
+    }
+  }
+}
+
 /// The largest codes, scales and activations there are, of one sign and of turning signs: sums of whole
 /// numbers hold them, in every kernel.
 TEST_P(MatmulKernels, HoldTheLargestSums) {
