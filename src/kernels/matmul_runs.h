@@ -7,6 +7,12 @@ namespace millrace::kernels {
 
 using MatmulRun = void (*)(const MatmulTask&);
 
+/// How many bytes ahead of their use lines of one stream in order are asked for: a line comes into the second
+/// cache `near + further` ahead and into the first `near` ahead. 0: not at all.
+struct Asking {
+  int near, further;
+};
+
 // run_*: the kernel of a type, null for a type that is not of its family.
 #define MILLRACE_MATMUL_RUNS(isa)      \
   namespace isa {                      \
