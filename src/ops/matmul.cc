@@ -21,7 +21,7 @@ using kernels::kMatmulRows;
 /// Tokens that a unit of work takes at a time: their activations (two bytes a column and token) stay in the
 /// second cache while the panels of the unit pass. Tiles take the columns a stretch at a time, which leaves
 /// room for more tokens, and they need them: what they decode is decoded once for all.
-constexpr int64_t kTokenChunk = 96;
+constexpr int64_t kTokenChunk = 96, kVectorTile = 4;
 constexpr int64_t kTileTokenChunk = 512;
 constexpr int64_t kUnitPanels = 4;
 constexpr int64_t kTileUnitPanels = 8;
@@ -150,11 +150,10 @@ void finish(const Context& context, const Job& job, int64_t first_row, int64_t r
 void run_unit(const Context& context, const Job& job, int64_t begin, int64_t end) {
   const PackedMatrix& w = job.w;
   Scratch& scratch = thread_scratch();
-  const int64_t step = job.streams() || job.tiles() ? end - begin : 1;
-  // Chunks of nearly equal size: a short one is not worth its decoding.
+  // Chunks of nearly equal size, since a short one is not worth its decoding, and of whole tiles of vectors.
   const int64_t most = job.tiles() ? kTileTokenChunk : kTokenChunk;
-  const int64_t chunk = ceil_div(job.tokens, ceil_div(job.tokens, most));
-  const int64_t stride = step * kMatmulRows;
+  const int64_t chunk = round_up(ceil_div(job.tokens, ceil_div(job.tokens, most)), kVectorTile);
+  const int64_t stride = (end - begin) * kMatmulRows;
   const bool gated = is_gated(job.epilogue);
   float* results = scratch.result(0, chunk * stride);
   float* up = gated ? scratch.result(1, chunk * stride) : nullptr;
@@ -168,20 +167,17 @@ void run_unit(const Context& context, const Job& job, int64_t begin, int64_t end
   for (int64_t first = 0; first < job.tokens; first += chunk) {
     task.tokens = std::min(chunk, job.tokens - first);
     task.input = job.input + first * job.input_stride;
-    for (int64_t panel = begin; panel < end; panel += step) {
-      task.num_panels = std::min(step, end - panel);
-      task.panels = w.data_.data() + panel * w.panel_bytes_;
-      task.out = results;
+    task.num_panels = end - begin;
+    task.panels = w.data_.data() + begin * w.panel_bytes_;
+    task.out = results;
+    job.kernel.run(task);
+    if (gated) {
+      task.panels += job.out_rows() / kMatmulRows * w.panel_bytes_;
+      task.out = up;
       job.kernel.run(task);
-      if (gated) {
-        task.panels += job.out_rows() / kMatmulRows * w.panel_bytes_;
-        task.out = up;
-        job.kernel.run(task);
-      }
-      const int64_t row = panel * kMatmulRows;
-      const int64_t rows = std::min(job.out_rows() - row, task.num_panels * kMatmulRows);
-      finish(context, job, row, rows, first, task.tokens, results, up, stride);
     }
+    const int64_t row = begin * kMatmulRows;
+    finish(context, job, row, std::min(job.out_rows() - row, stride), first, task.tokens, results, up, stride);
   }
 }
 
