@@ -177,7 +177,8 @@ void run_unit(const Context& context, const Job& job, int64_t begin, int64_t end
       job.kernel.run(task);
     }
     const int64_t row = begin * kMatmulRows;
-    finish(context, job, row, std::min(job.out_rows() - row, stride), first, task.tokens, results, up, stride);
+    finish(context, job, row, std::min(job.out_rows() - row, stride), first, task.tokens, results, up,
+           stride);
   }
 }
 
