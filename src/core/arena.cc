@@ -10,9 +10,6 @@
 #include "core/error.h"
 
 namespace millrace {
-namespace {
-constexpr size_t kHugePage = size_t{2} << 20;
-}
 
 AlignedBuffer::AlignedBuffer(size_t bytes) : size_(bytes) {
   if (bytes == 0) return;

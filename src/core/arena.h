@@ -10,6 +10,8 @@
 
 namespace millrace {
 
+inline constexpr size_t kHugePage = size_t{2} << 20;
+
 /// Uninitialised bytes at 64-byte alignment (2 MiB alignment and transparent huge pages from 2 MiB up).
 class AlignedBuffer {
  public:

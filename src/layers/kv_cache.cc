@@ -6,6 +6,18 @@
 #include "core/error.h"
 
 namespace millrace::layers {
+namespace {
+
+/// Where the first block of layer `index` of `layers` lies in its memory. Blocks with low ids are used first,
+/// so all layers would come to their next huge page in one step, and the system clears those on first use:
+/// for 16 layers of 2 KiB a token a step of 18 ms took 105 every thousand tokens. So each layer begins at
+/// another place of its first huge page; caches of which that page would be more than an eighth do not.
+size_t first_block_at(size_t bytes, size_t index, size_t layers) {
+  if (bytes < 8 * kHugePage) return 0;
+  return kHugePage * index / layers / 4096 * 4096;
+}
+
+}  // namespace
 
 KvCache::KvCache(CacheLayout layout, std::vector<int64_t> blocks_per_group)
     : layout_(std::move(layout)), blocks_per_group_(std::move(blocks_per_group)) {
@@ -19,10 +31,12 @@ KvCache::KvCache(CacheLayout layout, std::vector<int64_t> blocks_per_group)
     // Blocks start on cache lines, so that kernels may load whole vectors.
     const int64_t bytes =
         round_up(layers::layer_block_bytes(group.spec, layout_.block_size, layout_.kv_type), 64);
-    for (const int32_t layer : group.layers) {
-      block_bytes_of_layer_[static_cast<size_t>(layer)] = bytes;
-      data_of_layer_[static_cast<size_t>(layer)] =
-          AlignedBuffer(static_cast<size_t>(bytes) * static_cast<size_t>(blocks_per_group_[g]));
+    const size_t all = static_cast<size_t>(bytes) * static_cast<size_t>(blocks_per_group_[g]);
+    for (size_t i = 0; i < group.layers.size(); ++i) {
+      const auto layer = static_cast<size_t>(group.layers[i]);
+      const size_t begin = first_block_at(all, i, group.layers.size());
+      block_bytes_of_layer_[layer] = bytes;
+      data_of_layer_[layer] = {AlignedBuffer(begin + all), begin};
     }
   }
 }

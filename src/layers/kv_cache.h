@@ -40,7 +40,15 @@ class KvCache {
   CacheLayout layout_;
   std::vector<int64_t> blocks_per_group_;
   std::vector<int64_t> block_bytes_of_layer_;
-  std::vector<AlignedBuffer> data_of_layer_;
+  struct LayerData {
+    AlignedBuffer memory;
+    size_t begin = 0;  ///< of the first block in it
+
+    std::byte* data() { return memory.data() + begin; }
+    const std::byte* data() const { return memory.data() + begin; }
+    size_t size() const { return memory.size() - begin; }
+  };
+  std::vector<LayerData> data_of_layer_;
 };
 
 }  // namespace millrace::layers
