@@ -94,7 +94,8 @@ void Loop::build_input(double time) {
     const double waiting = 2.0 * static_cast<double>(prompts - 1) / static_cast<double>(decodes);
     const double factor = 1 + (options_.mixed_step_factor - 1) * std::max(1.0, waiting);
     int32_t rows = chunks_.rows(decodes, factor, kLeastMixedRows);
-    const double whole = 1 + kWholePromptFactor * (options_.mixed_step_factor - 1);
+    const double whole =
+        1 + kWholePromptFactor * (options_.mixed_step_factor - 1) * std::max(1.0, 2 * waiting);
     if (rows >= 0 && first_rows <= chunks_.rows(decodes, whole, 0)) rows = std::max(rows, first_rows);
     // Not known before something has decoded by itself: a block then.
     input_.mixed_budget = rows < 0 ? options_.block_size : rows;
