@@ -76,7 +76,9 @@ def verdict(what, value, wanted, at_most=False):
 
 
 def users(args, count, requests):
-    return ["--clients", count, "--requests", max(count, round(requests * args.scale)), "--prompt", 96, "--output", 48]
+    # Prompts of their own for every number of users: those of a load before would be found in the prefix cache.
+    return ["--clients", count, "--requests", max(count, round(requests * args.scale)), "--prompt", 96, "--output", 48,
+            "--seed", 100 + count]
 
 
 def batch(args):

@@ -27,6 +27,22 @@ struct Block {
 
   void forward(const Step& s, int layer, float* x, int64_t hidden) const;
 
+  /// Whether what the mixer leaves behind is all that the rest needs of a row: then feed() of some rows may
+  /// follow mix() of all.
+  bool separable() const { return !parallel || !ffn || !mixer; }
+  void mix(const Step& s, int layer, float* x, int64_t hidden) const {
+    if (!mixer) return;
+    const layers::ScratchScope scratch(s);
+    ops::MatmulInput h = input(s, attn_norm, x, hidden, mixer_forms);
+    add_part(s, layer, *mixer, post_attn_norm, h, x, hidden);
+  }
+  void feed(const Step& s, int layer, float* x, int64_t hidden) const {
+    if (!ffn) return;
+    const layers::ScratchScope scratch(s);
+    ops::MatmulInput h = input(s, ffn_norm, x, hidden, ffn_forms);
+    add_part(s, layer, *ffn, post_ffn_norm, h, x, hidden);
+  }
+
  private:
   ops::MatmulInput input(const Step& s, const Norm& norm, const float* x, int64_t hidden,
                          const std::vector<ops::InputForm>& forms) const {
@@ -52,18 +68,12 @@ struct Block {
 };
 
 void Block::forward(const Step& s, int layer, float* x, int64_t hidden) const {
-  const layers::ScratchScope scratch(s);
-  if (!parallel || !ffn || !mixer) {
-    if (mixer) {
-      ops::MatmulInput h = input(s, attn_norm, x, hidden, mixer_forms);
-      add_part(s, layer, *mixer, post_attn_norm, h, x, hidden);
-    }
-    if (ffn) {
-      ops::MatmulInput h = input(s, ffn_norm, x, hidden, ffn_forms);
-      add_part(s, layer, *ffn, post_ffn_norm, h, x, hidden);
-    }
+  if (separable()) {
+    mix(s, layer, x, hidden);
+    feed(s, layer, x, hidden);
     return;
   }
+  const layers::ScratchScope scratch(s);
   // Both halves read x as it was. The mixer adds into a copy's place: its input is normalised before x
   // changes.
   ops::MatmulInput h = input(s, attn_norm, x, hidden, mixer_forms);
@@ -94,17 +104,21 @@ class Decoder final : public Model {
     for (size_t i = 0; i < spec.ropes.size(); ++i)
       if (spec.ropes[i].dim > 0) rope_tables[i] = spec.ropes[i].table(s);
     float* x = embed(s);
-    for (size_t layer = 0; layer < blocks.size(); ++layer)
-      blocks[layer].forward(s, static_cast<int>(layer), x, hidden);
     const auto wanted = static_cast<int64_t>(batch.logit_rows.size());
+    // Once its keys and values are written, nobody asks for a row whose logits are not wanted.
+    const bool part = wanted != rows && !blocks.empty() && blocks.back().separable();
+    const size_t whole = blocks.size() - (part ? 1 : 0);
+    for (size_t layer = 0; layer < whole; ++layer)
+      blocks[layer].forward(s, static_cast<int>(layer), x, hidden);
+    if (part) blocks.back().mix(s, static_cast<int>(whole), x, hidden);
     if (wanted == 0) return;
-    const float* last = x;
-    if (wanted != rows) {
-      float* gathered = s.floats(wanted * hidden);
-      for (int64_t i = 0; i < wanted; ++i)
-        std::copy_n(x + int64_t{batch.logit_rows[static_cast<size_t>(i)]} * hidden, hidden,
-                    gathered + i * hidden);
-      last = gathered;
+    if (wanted == rows) return finish(s, x, rows, outputs);
+    float* last = s.floats(wanted * hidden);
+    for (int64_t i = 0; i < wanted; ++i)
+      std::copy_n(x + int64_t{batch.logit_rows[static_cast<size_t>(i)]} * hidden, hidden, last + i * hidden);
+    if (part) {
+      const layers::Batch of_wanted = wanted_rows(s);
+      blocks.back().feed(Step(context, of_wanted, cache), static_cast<int>(whole), last, hidden);
     }
     finish(s, last, wanted, outputs);
   }
@@ -143,6 +157,25 @@ class Decoder final : public Model {
   std::vector<ops::RopeTable> rope_tables;  // this step's; the attention layers hold pointers to them
 
  private:
+  /// The rows whose logits are wanted, without their sequences, which layers behind the mixer do not read.
+  static layers::Batch wanted_rows(const Step& s) {
+    const layers::Batch& batch = s.batch();
+    const size_t wanted = batch.logit_rows.size();
+    Arena& arena = s.context().arena;
+    const std::span tokens(arena.allocate<int32_t>(static_cast<int64_t>(wanted)), wanted);
+    const std::span positions(arena.allocate<int32_t>(static_cast<int64_t>(wanted)), wanted);
+    layers::Batch part;
+    for (size_t i = 0; i < wanted; ++i) {
+      const auto row = static_cast<size_t>(batch.logit_rows[i]);
+      tokens[i] = batch.tokens[row];
+      positions[i] = batch.positions[row];
+      if (batch.logit_rows[i] < batch.prompt_rows) ++part.prompt_rows;
+    }
+    part.tokens = tokens;
+    part.positions = positions;
+    return part;
+  }
+
   float* embed(const Step& s) const {
     const ops::Context& context = s.context();
     const int64_t rows = s.rows(), hidden = spec.hidden_size;
