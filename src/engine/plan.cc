@@ -13,7 +13,8 @@ constexpr size_t kWaitingLookedAt = 64;
 /// However slow a prompt's rows are, it gets on by so many in a step.
 constexpr int32_t kLeastMixedRows = 4;
 /// A prompt that can be computed at once disturbs those who decode once: the step may take longer by so many
-/// times what a chunk of a longer prompt may add.
+/// times what a chunk of a longer prompt may add, and by more where others wait behind it, since all of them
+/// would get on by a few rows a step and few decode meanwhile.
 constexpr double kWholePromptFactor = 10;
 /// A reader that is behind for less is worth its blocks: it may go on before they could be of use to another.
 constexpr double kIdleSeconds = 1;
