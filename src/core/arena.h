@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-inline constexpr size_t kHugePage = size_t{2} << 20;
+inline constexpr size_t kHugePage = size_t{2} << 20;  ///< bytes of a transparent huge page
 
 /// Uninitialised bytes at 64-byte alignment (2 MiB alignment and transparent huge pages from 2 MiB up).
 class AlignedBuffer {
