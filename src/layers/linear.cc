@@ -40,6 +40,12 @@ void Linear::forward(const ops::Context& context, ops::MatmulInput& x, float* y,
   context.arena.release(mark);
 }
 
+std::optional<ops::InputForm> Linear::only_form() const {
+  for (const auto& part : parts_)
+    if (part.input_form() != parts_[0].input_form()) return std::nullopt;
+  return parts_.empty() ? std::nullopt : std::optional(parts_[0].input_form());
+}
+
 void Linear::add_forms(std::vector<ops::InputForm>& forms) const {
   for (const auto& part : parts_) {
     const ops::InputForm form = part.input_form();

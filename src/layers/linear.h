@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -28,6 +29,8 @@ class Linear {
   void forward(const ops::Context& context, ops::MatmulInput& x, float* y, int64_t y_stride,
                ops::Epilogue epilogue = {}) const;
 
+  /// The one form that all parts read of tokens that are not rounded, if it is one.
+  std::optional<ops::InputForm> only_form() const;
   /// Forms of the input that its parts read of tokens that are not rounded, for norm_input.
   void add_forms(std::vector<ops::InputForm>& forms) const;
 

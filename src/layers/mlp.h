@@ -18,6 +18,10 @@ class Mlp final : public FeedForward {
   void add_forms(std::vector<ops::InputForm>& forms) const override { up.add_forms(forms); }
   void forward(const Step& step, int layer, ops::MatmulInput& x, float* y,
                const ops::Epilogue& epilogue) const override;
+
+ private:
+  /// What `down` reads.
+  ops::MatmulInput activate(const Step& step, ops::MatmulInput& x) const;
 };
 
 }  // namespace millrace::layers

@@ -99,6 +99,7 @@ struct Job {
   const kernels::MatmulKernel& kernel;
   const std::byte* input;  ///< prepared form, first token
   int64_t input_stride;    ///< bytes
+  int64_t begin;           ///< index of the first token in the whole input
   int64_t tokens;
   float* y;
   int64_t y_stride;
@@ -119,13 +120,24 @@ void add_bias(float* values, const Epilogue& e, int64_t first_row, int64_t rows)
     for (int64_t i = 0; i < rows; ++i) values[i] += e.bias[first_row + i];
 }
 
+/// A token's results from first_row on, to the int8 form that the epilogue makes.
+void put_form(const Context& context, const Epilogue& e, int64_t token, int64_t first_row, int64_t rows,
+              const float* results) {
+  const auto form = static_cast<size_t>(e.form);
+  auto* const blocks = reinterpret_cast<kernels::ActivationBlock*>(e.input->prepared[form].rows +
+                                                                   token * prepared_stride(e.form, *e.input));
+  const auto& convert = kernels::matmul_input_kernels(context.kernels.isa);
+  (e.form == InputForm::kInt8 ? convert.quantize : convert.quantize_super)(
+      results, rows, blocks + first_row / kernels::kBlockCols);
+}
+
 /// Results [tokens, stride] of rows from first_row on, to y.
 void finish(const Context& context, const Job& job, int64_t first_row, int64_t rows, int64_t first_token,
             int64_t tokens, float* results, float* up, int64_t stride) {
   const Epilogue& e = job.epilogue;
   const bool plain = e.scale == 1.0f && !e.bias;
   for (int64_t t = 0; t < tokens; ++t, results += stride, up += stride) {
-    float* y = job.y + (first_token + t) * job.y_stride + first_row;
+    float* y = e.input ? results : job.y + (first_token + t) * job.y_stride + first_row;
     if (!plain) add_bias(results, e, first_row, rows);
     switch (e.kind) {
       case Epilogue::Kind::kStore:
@@ -141,6 +153,7 @@ void finish(const Context& context, const Job& job, int64_t first_row, int64_t r
           context.kernels.silu_mul(y, results, up, rows);
         else
           context.kernels.gelu_tanh_mul(y, results, up, rows);
+        if (e.input) put_form(context, e, job.begin + first_token + t, first_row, rows, y);
         break;
     }
   }
@@ -192,8 +205,16 @@ Job make_job(const Context& context, const PackedMatrix& w, bool rounded, Matmul
   const std::byte* rows = form == InputForm::kF32 ? reinterpret_cast<const std::byte*>(x.f32)
                                                   : x.prepared[static_cast<size_t>(form)].rows;
   const int64_t stride = prepared_stride(form, x);
-  return {w,        kernel, rows + begin * stride, stride, end - begin, y + begin * y_stride, y_stride,
-          epilogue, call};
+  return {w,
+          kernel,
+          rows + begin * stride,
+          stride,
+          begin,
+          end - begin,
+          y ? y + begin * y_stride : nullptr,
+          y_stride,
+          epilogue,
+          call};
 }
 
 /// One matrix and all rows that it meets: rounded ones, others, or both, for which the weights of a unit of
@@ -223,7 +244,12 @@ struct Product {
                                                   : kUnitPanels);
     }
     const int64_t fair = out_panels() * experts / (threads * 4);
-    return std::max<int64_t>(1, std::min(wanted, fair));
+    const int64_t panels = std::max<int64_t>(1, std::min(wanted, fair));
+    // Whole super-blocks, where a unit makes those.
+    const Epilogue& epilogue = (rounded ? *rounded : *exact).epilogue;
+    return epilogue.input && epilogue.form == InputForm::kInt8Super
+               ? round_up(panels, kernels::kSuperCols / kMatmulRows)
+               : panels;
   }
 
   /// What a thread reads first whose share is the units [first, last): all of it, which lies in one piece; of
@@ -252,6 +278,9 @@ void check_shapes(const PackedMatrix& w, const MatmulInput& x, const Epilogue& e
         x.cols);
   check(!is_gated(epilogue) || w.rows_ % 2 == 0, "a gated matrix has {} rows, expected an even number",
         w.rows_);
+  check(!epilogue.input ||
+            (is_gated(epilogue) && epilogue.input->cols == w.rows_ / 2 && epilogue.input->tokens == x.tokens),
+        "an epilogue makes an input of {} rows of {} columns", x.tokens, w.rows_ / 2);
 }
 
 std::string_view profile_name(DType type, bool experts) {

@@ -97,6 +97,13 @@ void prepare_input(const Context& context, MatmulInput& input, InputForm form);
 /// Makes a form of the rows [begin, end), which touch those that it was made of before.
 void prepare_rows(const Context& context, MatmulInput& input, InputForm form, int64_t begin, int64_t end);
 
+/// Whether products that read `form` read nothing else of an input whose first `rounded` tokens are rounded,
+/// and an epilogue can make it (Epilogue::input).
+bool epilogue_makes(const Context& context, InputForm form, int64_t rounded);
+
+/// An input of which an epilogue will make `form`, which is all that it will ever have.
+MatmulInput make_input_of_form(const Context& context, int64_t tokens, int64_t cols, InputForm form);
+
 /// Bytes from one token to the next in a prepared form.
 int64_t prepared_stride(InputForm form, const MatmulInput& input);
 
@@ -121,6 +128,10 @@ struct Epilogue {
   } kind = Kind::kStore;
   const float* bias = nullptr;  ///< [rows], or null
   float scale = 1.0f;           ///< result is scaled before the bias
+  /// Of pairs of gate and up: the input (make_input_of_form) of which the result becomes `form`, instead of
+  /// going to y, while it is in the first cache. cols is half of the rows.
+  MatmulInput* input = nullptr;
+  InputForm form = InputForm::kF32;
 };
 
 /// y [tokens, rows] (row stride `y_stride` floats) from the packed weight and the input, whose form is

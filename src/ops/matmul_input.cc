@@ -76,6 +76,16 @@ InputForm rounded_form(const Context& context, InputForm form) {
 
 }  // namespace
 
+bool epilogue_makes(const Context& context, InputForm form, int64_t rounded) {
+  return is_int8(form) && (rounded == 0 || rounded_form(context, form) == form);
+}
+
+MatmulInput make_input_of_form(const Context& context, int64_t tokens, int64_t cols, InputForm form) {
+  MatmulInput input = make_input(nullptr, tokens, cols);
+  input.prepared[static_cast<size_t>(form)] = {allocate_form(context, input, form), 0, tokens};
+  return input;
+}
+
 void prepare_rows(const Context& context, MatmulInput& input, InputForm form, int64_t begin, int64_t end) {
   MatmulInput::Prepared& prepared = input.prepared[static_cast<size_t>(form)];
   if (form == InputForm::kF32 || begin >= end || (prepared.begin <= begin && end <= prepared.end)) return;

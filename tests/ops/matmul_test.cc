@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <random>
 
 #include "quant/traits.h"
@@ -178,6 +179,47 @@ TEST(Matmul, ThreadsAndBatchChangeNoBit) {
   for (IsaLevel isa : {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512, IsaLevel::kAmxInt8,
                        IsaLevel::kAmx, IsaLevel::kAmxFp16})
     if (isa <= fastest_isa()) check_threads_and_batch(isa);
+}
+
+/// What the epilogue of gate and up makes for the next product is what is made of the result in memory.
+TEST(Matmul, EpilogueMakesTheNextInput) {
+  std::mt19937_64 random(testing::seed());
+  const int64_t rows = 3072, cols = 256, width = rows / 2, most = 130;
+  const auto values = random_values(rows * cols, random), x = random_values(most * cols, random);
+  std::vector<uint8_t> bytes(static_cast<size_t>(rows) * *quant::row_bytes(DType::kQ4_0, cols));
+  quant::traits(DType::kQ4_0).encode(values.data(), bytes.data(), rows * cols, nullptr);
+  const MatrixSource parts[] = {{{bytes.data(), DType::kQ4_0, {rows, cols}}, {}}};
+  for (IsaLevel isa : {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512, IsaLevel::kAmxFp16}) {
+    if (isa > fastest_isa()) continue;
+    for (int threads : {1, 3}) {
+      Rig rig(threads, isa);
+      const PackedMatrix w = pack_matrix(parts, isa, rig.pool);
+      for (InputForm form : {InputForm::kInt8, InputForm::kInt8Super}) {
+        for (int64_t tokens : {1, 7, 40, 130}) {
+          for (int64_t rounded : {int64_t{0}, tokens / 2}) {
+            const Epilogue::Kind kind = tokens % 2 ? Epilogue::Kind::kSwiGlu : Epilogue::Kind::kGeGluTanh;
+            MatmulInput input = make_input(x.data(), tokens, cols, 0, rounded);
+            std::vector<float> y(static_cast<size_t>(tokens * width));
+            matmul(rig.context(), w, input, y.data(), width, {kind});
+            MatmulInput want = make_input(y.data(), tokens, width);
+            prepare_rows(rig.context(), want, form, 0, tokens);
+            ASSERT_TRUE(epilogue_makes(rig.context(), form, 0));
+            MatmulInput made = make_input_of_form(rig.context(), tokens, width, form);
+            matmul(rig.context(), w, input, nullptr, 0, {.kind = kind, .input = &made, .form = form});
+            const auto at = static_cast<size_t>(form);
+            for (int64_t t = 0; t < tokens; ++t)
+              ASSERT_EQ(std::memcmp(made.prepared[at].rows + t * prepared_stride(form, made),
+                                    want.prepared[at].rows + t * prepared_stride(form, want),
+                                    static_cast<size_t>(width / 32 * 64)),
+                        0)
+                  << tokens << " tokens, " << rounded << " rounded, " << threads << " threads, token " << t;
+            rig.arena.reset();
+          }
+        }
+      }
+      EXPECT_FALSE(epilogue_makes(rig.context(), InputForm::kF32, 0));
+    }
+  }
 }
 
 /// The two kinds of product of a matrix unit's level agree within the rounding of int8 and BF16 activations.
