@@ -20,6 +20,9 @@ namespace {
 
 volatile std::sig_atomic_t g_signal = 0;
 
+/// Of the cache, in memory ahead of its use.
+constexpr uint64_t kKvAheadBytes = uint64_t{256} << 20;
+
 uint64_t parse_bytes(const std::string& text) {
   size_t used = 0;
   double value = -1;
@@ -245,6 +248,7 @@ int run_serve(int argc, char** argv) {
   a.engine.pool = loaded.pool;
   a.engine.isa = loaded.isa;
   a.engine.kv_type = resolve_kv_type(a.model.kv_type, loaded.model->info());
+  a.engine.kv_ahead_bytes = kKvAheadBytes;
   engine::Engine engine(std::move(loaded.model), a.engine);
   engine.warm_up();
   served.engine = &engine;

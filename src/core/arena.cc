@@ -1,6 +1,7 @@
 #include "core/arena.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -34,6 +35,20 @@ AlignedBuffer& AlignedBuffer::operator=(AlignedBuffer&& o) noexcept {
     size_ = std::exchange(o.size_, 0);
   }
   return *this;
+}
+
+bool AlignedBuffer::populate(size_t begin, size_t end) {
+#ifdef MADV_POPULATE_WRITE
+  static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto from = reinterpret_cast<uintptr_t>(data_) + std::min(begin, size_),
+             to = reinterpret_cast<uintptr_t>(data_) + std::min(end, size_);
+  const uintptr_t first = from / page * page;
+  return from >= to || madvise(reinterpret_cast<void*>(first), to - first, MADV_POPULATE_WRITE) == 0;
+#else
+  static_cast<void>(begin);
+  static_cast<void>(end);
+  return false;
+#endif
 }
 
 void* Arena::allocate_bytes(size_t bytes) {

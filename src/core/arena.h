@@ -27,6 +27,10 @@ class AlignedBuffer {
   std::byte* data() { return data_; }
   const std::byte* data() const { return data_; }
   size_t size() const { return size_; }
+  /// Has the system bring [begin, end), which is clipped to the buffer, into memory now instead of on first
+  /// use; what was written stays. False where it does not know how to (before Linux 5.14) or has none left.
+  bool populate(size_t begin, size_t end);
+
   template <typename T>
   T* as() {
     return reinterpret_cast<T*>(data_);

@@ -191,6 +191,7 @@ void Engine::warm_up() {
   compute(few, 1);
   compute(most, 1);
   compute(few, 4);
+  loop_->wait_for_rest();
   loop_->reset_stats();
 }
 

@@ -31,7 +31,10 @@ struct EngineOptions {
 
   uint64_t kv_memory_bytes = 0;  ///< 0: half of what the machine and the cgroup leave, at most 64 contexts
   std::optional<layers::KvType>
-      kv_type;              ///< none: F32 for a small model or one of F32 weights, BF16 for all others
+      kv_type;  ///< none: F32 for a small model or one of F32 weights, BF16 for all others
+  /// While nobody is served, so many bytes of the cache that have never been used are brought into memory,
+  /// which would else be cleared by the system in the midst of a step. 0: none.
+  uint64_t kv_ahead_bytes = 0;
   int32_t block_size = 16;  ///< tokens; a multiple of 16 up to 1024
   int32_t max_context = 0;  ///< 0: the model's own; more than that only without a position table
 
@@ -82,7 +85,8 @@ class Engine {
   /// the rest. True when all ended by themselves.
   bool drain(double seconds);
 
-  /// Runs every shape of step once, so that the first request does not pay for it.
+  /// Runs every shape of step once, so that the first request does not pay for it, and waits until the
+  /// cache's first kv_ahead_bytes are in memory.
   void warm_up();
 
   const models::ModelInfo& model_info() const;

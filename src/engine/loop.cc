@@ -158,13 +158,42 @@ Stats Loop::stats() const {
   return stats_;
 }
 
+void Loop::wait_for_rest() {
+  std::unique_lock lock(alarm_->mutex);
+  const uint64_t before = alarm_->rests;
+  alarm_->ringing = true;
+  alarm_->rung.notify_one();
+  alarm_->rested.wait(lock, [&] { return alarm_->rests > before; });
+}
+
+/// What the next requests will use of the cache comes into memory; false when somebody rang meanwhile.
+bool Loop::populate_cache() {
+  if (options_.kv_ahead_bytes == 0) return true;
+  for (int g = 0; g < blocks_.num_groups(); ++g) {
+    const BlockPool& pool = blocks_.pool(g);
+    const uint64_t bytes = options_.kv_ahead_bytes / static_cast<uint64_t>(blocks_.num_groups());
+    const auto ahead = static_cast<int64_t>(bytes) / runner_.block_bytes(g);
+    const int64_t end = std::min(pool.never_used() + ahead, pool.size());
+    do {
+      const std::lock_guard lock(alarm_->mutex);
+      if (alarm_->ringing) return false;
+    } while (runner_.cache().populate_some(g, end));
+  }
+  return true;
+}
+
 void Loop::main() {
   for (;;) {
+    const bool resting = requests_.empty() && (saved_cache_ || populate_cache());
     {
       // Something may become possible without anyone calling (a batch's patience, a stalled reader): look now
       // and then.
       std::unique_lock lock(alarm_->mutex);
       const auto ringing = [&] { return alarm_->ringing; };
+      if (resting) {
+        ++alarm_->rests;
+        alarm_->rested.notify_all();
+      }
       if (saved_cache_)
         ;  // there is work in any case
       else if (requests_.empty())

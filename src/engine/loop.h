@@ -34,6 +34,8 @@ class Loop {
   bool cancel(uint64_t id);
   bool drain(double seconds);
   void reset_stats();
+  /// Until the thread has had nothing to do but, perhaps, to restore a saved prefix cache.
+  void wait_for_rest();
   Stats stats() const;
 
   const EngineOptions& options() const { return options_; }
@@ -50,6 +52,7 @@ class Loop {
 
   // loop.cc
   void main();
+  bool populate_cache();
   void take_inbox();
   bool reap(double now);
   double now() const;
@@ -113,8 +116,9 @@ class Loop {
   /// What wakes the thread; readers hold it too, and may outlive the engine.
   struct Alarm {
     std::mutex mutex;
-    std::condition_variable rung;
+    std::condition_variable rung, rested;
     bool ringing = false;
+    uint64_t rests = 0;  ///< times that the thread had nothing left to do
     void ring() {
       const std::lock_guard lock(mutex);
       ringing = true;

@@ -1,5 +1,6 @@
 #include "layers/kv_cache.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/checked.h"
@@ -90,6 +91,22 @@ void KvCache::zero_block(int group, int32_t block) {
     std::memset(data_of_layer_[static_cast<size_t>(layer)].data() + bytes * static_cast<size_t>(block), 0,
                 bytes);
   }
+}
+
+bool KvCache::populate_some(int group, int64_t blocks) {
+  for (const int32_t index : layout_.groups[static_cast<size_t>(group)].layers) {
+    const auto layer = static_cast<size_t>(index);
+    LayerData& data = data_of_layer_[layer];
+    const size_t wanted =
+        std::min(data.begin + static_cast<size_t>(block_bytes_of_layer_[layer]) * static_cast<size_t>(blocks),
+                 data.memory.size());
+    if (data.populated >= wanted) continue;
+    const size_t end = data.populated / kHugePage * kHugePage + kHugePage;
+    if (!data.memory.populate(data.populated, end)) return false;
+    data.populated = end;
+    return true;
+  }
+  return false;
 }
 
 uint64_t KvCache::total_bytes() const {

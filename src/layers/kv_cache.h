@@ -36,13 +36,19 @@ class KvCache {
 
   uint64_t total_bytes() const;
 
+  /// Brings a piece of the memory of the group's blocks below `blocks` into memory, which would be cleared by
+  /// the system on first use: at most a huge page, a fraction of a millisecond's work or a few where the
+  /// system itself must first get it. False when there is no more to do.
+  bool populate_some(int group, int64_t blocks);
+
  private:
   CacheLayout layout_;
   std::vector<int64_t> blocks_per_group_;
   std::vector<int64_t> block_bytes_of_layer_;
   struct LayerData {
     AlignedBuffer memory;
-    size_t begin = 0;  ///< of the first block in it
+    size_t begin = 0;      ///< of the first block in it
+    size_t populated = 0;  ///< bytes of `memory` that populate_some() has seen to
 
     std::byte* data() { return memory.data() + begin; }
     const std::byte* data() const { return memory.data() + begin; }

@@ -4,9 +4,12 @@
 #include "engine/engine.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <fstream>
 #include <thread>
 
+#include "core/arena.h"
 #include "core/error.h"
 #include "core/random.h"
 #include "engine/engine_rig.h"
@@ -296,6 +299,39 @@ TEST(Engine, DeadlinesThatCannotBeMetAreRefused) {
   EXPECT_EQ(late.reasons[0], FinishReason::kDeadline);
   EXPECT_GT(late.tokens[0].size(), 10u);
   EXPECT_EQ(blocks_held(engine), 0);
+}
+
+uint64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  uint64_t all = 0, resident = 0;
+  statm >> all >> resident;
+  return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+TEST(Engine, CacheMemoryIsThereBeforeItIsUsed) {
+  FakeOptions model;
+  model.window = 64;
+  EngineOptions options = small();
+  options.kv_memory_bytes = 256 << 20;
+  options.max_sequences = 4096;
+  const auto grown = [&](uint64_t ahead) {
+    options.kv_ahead_bytes = ahead;
+    Engine engine(std::make_unique<FakeModel>(model), options);
+    EXPECT_GE(engine.options().kv_memory_bytes, uint64_t{128} << 20);
+    const uint64_t before = resident_bytes();
+    engine.warm_up();
+    const auto bytes = static_cast<int64_t>(resident_bytes() - before);
+    // One that is busy is left alone, and answers as ever.
+    FakeModel reference(model);
+    EXPECT_EQ(collect(engine.submit(greedy({1, 2, 3}, 50))).tokens[0],
+              reference.reference_greedy({1, 2, 3}, 50));
+    return bytes;
+  };
+  if (!AlignedBuffer(kHugePage).populate(0, kHugePage)) GTEST_SKIP() << "not of this system";
+  const int64_t none = grown(0), some = grown(64 << 20);
+  EXPECT_LT(none, 32 << 20);
+  EXPECT_GT(some, 56 << 20);
+  EXPECT_LT(some, 96 << 20);
 }
 
 TEST(Engine, RefusesWhatCannotRun) {

@@ -1,7 +1,10 @@
 #include "layers/kv_cache.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <set>
 #include <vector>
@@ -61,6 +64,39 @@ TEST(KvCache, BlocksAreReadAsTheyWereWritten) {
   cache.zero_block(0, end);
   cache.read_block(0, end, read.data());
   EXPECT_EQ(read, std::vector<std::byte>(bytes));
+}
+
+/// Pages of [begin, begin + bytes) that are in memory.
+int64_t pages_in_memory(const std::byte* begin, size_t bytes) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t first = reinterpret_cast<uintptr_t>(begin) / page * page;
+  std::vector<unsigned char> resident((reinterpret_cast<uintptr_t>(begin) + bytes - first + page - 1) / page);
+  EXPECT_EQ(mincore(reinterpret_cast<void*>(first), resident.size() * page, resident.data()), 0);
+  return std::count_if(resident.begin(), resident.end(), [](unsigned char r) { return r & 1; });
+}
+
+TEST(KvCache, MemoryComesAPieceAtATimeAndKeepsWhatIsThere) {
+  const int64_t blocks = int64_t{16 << 20} / kBlockBytes, some = blocks / 2;
+  KvCache cache = make_cache(blocks);
+  const auto bytes = static_cast<size_t>(kLayers * kBlockBytes);
+  std::vector<std::byte> block(bytes), read(bytes);
+  for (size_t i = 0; i < bytes; ++i) block[i] = static_cast<std::byte>(i * 13 >> 2);
+  cache.write_block(0, 3, block.data());
+  if (!AlignedBuffer(kHugePage).populate(0, kHugePage)) GTEST_SKIP() << "not of this system";
+  int pieces = 0;
+  while (cache.populate_some(0, some)) ++pieces;
+  EXPECT_GE(pieces, kLayers * 4);
+  EXPECT_LE(pieces, kLayers * 5);
+  const auto page = static_cast<int64_t>(sysconf(_SC_PAGESIZE));
+  for (int layer = 0; layer < kLayers; ++layer) {
+    const int64_t wanted = some * kBlockBytes;
+    EXPECT_GE(pages_in_memory(cache.layer_data(layer), static_cast<size_t>(wanted)), wanted / page);
+  }
+  EXPECT_FALSE(cache.populate_some(0, some / 2));
+  cache.read_block(0, 3, read.data());
+  EXPECT_EQ(read, block);
+  while (cache.populate_some(0, 2 * blocks)) ++pieces;  // clipped to what there is
+  EXPECT_LE(pieces, kLayers * 9);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "engine/kv/block_pool.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace millrace::engine {
@@ -15,6 +17,7 @@ int32_t BlockPool::allocate() {
   const int32_t block = free_.back();
   free_.pop_back();
   entries_[at(block)].references = 1;
+  never_used_ = std::max(never_used_, int64_t{block} + 1);
   return block;
 }
 

@@ -31,6 +31,8 @@ class BlockPool {
   int64_t size() const { return static_cast<int64_t>(entries_.size()); }
   int64_t free_blocks() const { return static_cast<int64_t>(free_.size()); }
   int64_t idle_blocks() const { return idle_count_; }
+  /// Blocks from this one on have never been handed out.
+  int64_t never_used() const { return never_used_; }
   /// What allocations can have, idle blocks included.
   int64_t available() const { return free_blocks() + idle_count_; }
 
@@ -48,6 +50,7 @@ class BlockPool {
   std::vector<int32_t> free_;
   int32_t idle_head_ = -1, idle_tail_ = -1;
   int64_t idle_count_ = 0;
+  int64_t never_used_ = 0;
 };
 
 }  // namespace millrace::engine
