@@ -59,15 +59,30 @@ Scratch& thread_scratch() {
   return scratch;
 }
 
-/// The first of `count` units that for_units() gives to a thread; that of the thread behind the last: count.
-int64_t share_begin(int64_t count, int thread, int threads) { return count * thread / threads; }
+/// What threads take of a call's work at a time.
+struct Portions {
+  int64_t count;        ///< of panels, or whatever they are
+  int64_t most = 1;     ///< taken at once
+  int64_t granule = 1;  ///< what is taken is a multiple of it, and so are `most` and `count`
 
-/// Units [0, count) over the threads: each begins with a contiguous share, so that memory is read in long
-/// stretches, and one that has finished takes units from the others' shares.
-void for_units(ThreadPool& pool, int64_t count, FunctionRef<void(int64_t)> body) {
+  /// Where the share begins that a thread starts with; that of the thread behind the last: at `count`.
+  int64_t share_begin(int thread, int threads) const {
+    return std::min(ceil_div(count, most) * thread / threads * most, count);
+  }
+  /// What is taken of a share with `left`. Towards its end it gets less, so that threads end together: cores
+  /// are not equally fast at every moment, and of a product's sixteen units half of one is 3 %.
+  int64_t take(int64_t left) const {
+    return std::min(std::clamp(round_up(ceil_div(left, 3), granule), granule, most), left);
+  }
+};
+
+/// Calls body(begin, end) on the threads until all is done: each begins with a contiguous share, so that
+/// memory is read in long stretches, and one that has finished takes from the others' shares.
+void for_portions(ThreadPool& pool, const Portions& portions, FunctionRef<void(int64_t, int64_t)> body) {
   const int threads = pool.num_threads();
-  if (threads == 1 || count <= 1) {
-    for (int64_t i = 0; i < count; ++i) body(i);
+  if (threads == 1 || portions.count <= portions.granule) {
+    for (int64_t i = 0; i < portions.count; i += portions.most)
+      body(i, std::min(i + portions.most, portions.count));
     return;
   }
   struct alignas(64) Share {
@@ -77,17 +92,19 @@ void for_units(ThreadPool& pool, int64_t count, FunctionRef<void(int64_t)> body)
   thread_local std::vector<Share> shares;
   if (shares.size() < static_cast<size_t>(threads)) shares = std::vector<Share>(static_cast<size_t>(threads));
   for (int t = 0; t < threads; ++t) {
-    shares[static_cast<size_t>(t)].next.store(share_begin(count, t, threads), std::memory_order_relaxed);
-    shares[static_cast<size_t>(t)].end = share_begin(count, t + 1, threads);
+    shares[static_cast<size_t>(t)].next.store(portions.share_begin(t, threads), std::memory_order_relaxed);
+    shares[static_cast<size_t>(t)].end = portions.share_begin(t + 1, threads);
   }
   Share* const all = shares.data();
   pool.run([&](int thread) {
     for (int i = 0; i < threads; ++i) {
       Share& share = all[(thread + i) % threads];
-      for (;;) {
-        const int64_t unit = share.next.fetch_add(1, std::memory_order_relaxed);
-        if (unit >= share.end) break;
-        body(unit);
+      int64_t begin = share.next.load(std::memory_order_relaxed);
+      while (begin < share.end) {
+        const int64_t end = begin + portions.take(share.end - begin);
+        if (!share.next.compare_exchange_weak(begin, end, std::memory_order_relaxed)) continue;
+        body(begin, end);
+        begin = share.next.load(std::memory_order_relaxed);
       }
     }
   });
@@ -244,30 +261,28 @@ struct Product {
                                                   : kUnitPanels);
     }
     const int64_t fair = out_panels() * experts / (threads * 4);
-    const int64_t panels = std::max<int64_t>(1, std::min(wanted, fair));
-    // Whole super-blocks, where a unit makes those.
+    return round_up(std::max<int64_t>(1, std::min(wanted, fair)), granule());
+  }
+  /// Panels that stay together: what makes super-blocks makes whole ones.
+  int64_t granule() const {
     const Epilogue& epilogue = (rounded ? *rounded : *exact).epilogue;
-    return epilogue.input && epilogue.form == InputForm::kInt8Super
-               ? round_up(panels, kernels::kSuperCols / kMatmulRows)
-               : panels;
+    return epilogue.input && epilogue.form == InputForm::kInt8Super ? kernels::kSuperCols / kMatmulRows : 1;
   }
 
-  /// What a thread reads first whose share is the units [first, last): all of it, which lies in one piece; of
-  /// a pair of gates the first unit's rows of the gate, then those of the other.
-  Lookahead::Beginning beginning(int64_t first, int64_t last, int64_t per_unit) const {
+  /// What a thread reads first whose share is the panels [first, last): all of it, which lies in one piece; of
+  /// a pair of gates the `taken` rows of the gate that it takes first, then those of the other.
+  Lookahead::Beginning beginning(int64_t first, int64_t last, int64_t taken) const {
     const Job& job = rounded ? *rounded : *exact;
-    const auto stretch = [&](int64_t panel, int64_t units) {
-      const int64_t panels = std::min(units * per_unit, out_panels() - first * per_unit);
+    const auto stretch = [&](int64_t panel, int64_t panels) {
       return Lookahead::Beginning::Stretch{job.w.data_.data() + panel * job.w.panel_bytes_,
                                            panels * job.w.panel_bytes_};
     };
-    if (!is_gated(job.epilogue)) return {{stretch(first * per_unit, last - first), {}}};
-    return {{stretch(first * per_unit, 1), stretch(first * per_unit + out_panels(), 1)}};
+    if (!is_gated(job.epilogue)) return {{stretch(first, last - first), {}}};
+    return {{stretch(first, taken), stretch(first + out_panels(), taken)}};
   }
   bool streams() const { return (!rounded || rounded->streams()) && (!exact || exact->streams()); }
 
   void run(const Context& context, int64_t begin, int64_t end) const {
-    end = std::min(end, out_panels());
     if (rounded) run_unit(context, *rounded, begin, end);
     if (exact) run_unit(context, *exact, begin, end);
   }
@@ -330,15 +345,16 @@ void prepare_grouped(const Context& context, std::span<const PackedMatrix> exper
 }
 
 /// Says what a product reads first, if memory is what it waits for.
-void announce(const Context& context, const Product* product, int64_t units, int64_t per_unit) {
+void announce(const Context& context, const Product* product, const Portions& portions) {
   if (!context.lookahead) return;
   thread_local std::vector<Lookahead::Beginning> beginnings;
   beginnings.clear();
   const int threads = context.pool.num_threads();
-  if (product && product->streams() && units > 1 && threads > 1) {
+  if (product && product->streams() && portions.count > portions.most && threads > 1) {
     for (int t = 0; t < threads; ++t) {
-      const int64_t first = share_begin(units, t, threads), last = share_begin(units, t + 1, threads);
-      beginnings.push_back(first < last ? product->beginning(first, last, per_unit) : Lookahead::Beginning());
+      const int64_t first = portions.share_begin(t, threads), last = portions.share_begin(t + 1, threads);
+      beginnings.push_back(first < last ? product->beginning(first, last, portions.take(last - first))
+                                        : Lookahead::Beginning());
     }
   }
   context.lookahead->product(beginnings);
@@ -367,11 +383,12 @@ void matmul(const Context& context, const PackedMatrix& w, MatmulInput& x, float
   const Product product(context, w, x, 0, std::min(x.rounded, x.tokens), x.tokens, y, y_stride, epilogue,
                         next_call());
   const int64_t panels = product.out_panels();
-  const int64_t per_unit = work < 1 << 16 ? panels : product.unit_panels(context.pool.num_threads(), 1);
-  const int64_t units = ceil_div(panels, per_unit);
-  announce(context, &product, units, per_unit);
-  for_units(context.pool, units,
-            [&](int64_t unit) { product.run(context, unit * per_unit, (unit + 1) * per_unit); });
+  const bool small = work < 1 << 16;  // for one thread
+  const Portions portions{panels, small ? panels : product.unit_panels(context.pool.num_threads(), 1),
+                          small ? panels : product.granule()};
+  announce(context, &product, portions);
+  for_portions(context.pool, portions,
+               [&](int64_t begin, int64_t end) { product.run(context, begin, end); });
 }
 
 void grouped_matmul(const Context& context, std::span<const PackedMatrix> experts, MatmulInput& x,
@@ -419,12 +436,13 @@ void grouped_matmul(const Context& context, std::span<const PackedMatrix> expert
     const int64_t per_unit = products[i].unit_panels(threads, sharers);
     first_unit[i + 1] = first_unit[i] + ceil_div(products[i].out_panels(), per_unit);
   }
-  announce(context, nullptr, 0, 0);  // which experts come next nobody knows
-  for_units(context.pool, first_unit[used], [&](int64_t unit) {
+  const Portions portions{first_unit[used]};
+  announce(context, nullptr, portions);  // which experts come next nobody knows
+  for_portions(context.pool, portions, [&](int64_t unit, int64_t) {
     const int64_t i = std::upper_bound(first_unit, first_unit + used + 1, unit) - first_unit - 1;
     const int64_t per_unit = products[i].unit_panels(threads, sharers);
     const int64_t begin = (unit - first_unit[i]) * per_unit;
-    products[i].run(context, begin, begin + per_unit);
+    products[i].run(context, begin, std::min(begin + per_unit, products[i].out_panels()));
   });
   context.arena.release(mark);
 }
