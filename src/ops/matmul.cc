@@ -126,6 +126,12 @@ struct Job {
   int64_t out_rows() const { return is_gated(epilogue) ? w.rows_ / 2 : w.rows_; }
   int64_t out_panels() const { return (out_rows() + kMatmulRows - 1) / kMatmulRows; }
   bool tiles() const { return &kernel != &w.layout_->few; }
+  /// Nothing is to be done to what the kernel puts to y, where its rows do not fall into the same few sets of the
+  /// first cache: logits, whose copying is a hundredth of a step with sixteen answers.
+  bool stores_directly() const {
+    return epilogue.kind == Epilogue::Kind::kStore && !epilogue.bias && epilogue.scale == 1.0f &&
+           y_stride % 1024 != 0;
+  }
   /// One pass over the weights, bound by memory.
   bool streams() const { return tokens <= (tiles() ? kFewTileTokens : kFewTokens); }
 };
@@ -183,9 +189,10 @@ void run_unit(const Context& context, const Job& job, int64_t begin, int64_t end
   // Chunks of nearly equal size, since a short one is not worth its decoding, and of whole tiles of vectors.
   const int64_t most = job.tiles() ? kTileTokenChunk : kTokenChunk;
   const int64_t chunk = round_up(ceil_div(job.tokens, ceil_div(job.tokens, most)), kVectorTile);
-  const int64_t stride = (end - begin) * kMatmulRows;
-  const bool gated = is_gated(job.epilogue);
-  float* results = scratch.result(0, chunk * stride);
+  const int64_t rows = (end - begin) * kMatmulRows;
+  const bool gated = is_gated(job.epilogue), direct = job.stores_directly() && end * kMatmulRows <= w.rows_;
+  const int64_t stride = direct ? job.y_stride : rows;
+  float* results = direct ? nullptr : scratch.result(0, chunk * stride);
   float* up = gated ? scratch.result(1, chunk * stride) : nullptr;
   kernels::MatmulTask task{};
   task.panel_bytes = w.panel_bytes_;
@@ -199,8 +206,9 @@ void run_unit(const Context& context, const Job& job, int64_t begin, int64_t end
     task.input = job.input + first * job.input_stride;
     task.num_panels = end - begin;
     task.panels = w.data_.data() + begin * w.panel_bytes_;
-    task.out = results;
+    task.out = direct ? job.y + first * stride + begin * kMatmulRows : results;
     job.kernel.run(task);
+    if (direct) continue;
     if (gated) {
       task.panels += job.out_rows() / kMatmulRows * w.panel_bytes_;
       task.out = up;
@@ -269,8 +277,8 @@ struct Product {
     return epilogue.input && epilogue.form == InputForm::kInt8Super ? kernels::kSuperCols / kMatmulRows : 1;
   }
 
-  /// What a thread reads first whose share is the panels [first, last): all of it, which lies in one piece; of
-  /// a pair of gates the `taken` rows of the gate that it takes first, then those of the other.
+  /// What a thread reads first whose share is the panels [first, last): all of it, which lies in one piece;
+  /// of a pair of gates the `taken` rows of the gate that it takes first, then those of the other.
   Lookahead::Beginning beginning(int64_t first, int64_t last, int64_t taken) const {
     const Job& job = rounded ? *rounded : *exact;
     const auto stretch = [&](int64_t panel, int64_t panels) {
@@ -387,8 +395,7 @@ void matmul(const Context& context, const PackedMatrix& w, MatmulInput& x, float
   const Portions portions{panels, small ? panels : product.unit_panels(context.pool.num_threads(), 1),
                           small ? panels : product.granule()};
   announce(context, &product, portions);
-  for_portions(context.pool, portions,
-               [&](int64_t begin, int64_t end) { product.run(context, begin, end); });
+  for_portions(context.pool, portions, [&](int64_t begin, int64_t end) { product.run(context, begin, end); });
 }
 
 void grouped_matmul(const Context& context, std::span<const PackedMatrix> experts, MatmulInput& x,

@@ -181,6 +181,38 @@ TEST(Matmul, ThreadsAndBatchChangeNoBit) {
     if (isa <= fastest_isa()) check_threads_and_batch(isa);
 }
 
+/// Results that kernels put to y themselves are those that pass through scratch, and nothing beside them is
+/// written.
+TEST(Matmul, ResultsAreTheSameWhereverTheyAreSummed) {
+  std::mt19937_64 random(testing::seed());
+  const int64_t cols = 1280, most = 130;
+  const auto x = random_values(most * cols, random);
+  for (const int64_t rows : {1056, 1000}) {
+    const auto values = random_values(rows * cols, random);
+    const std::vector<float> zeros(static_cast<size_t>(rows));
+    for (DType type : {DType::kF32, DType::kBF16, DType::kQ4_0, DType::kQ4_K, DType::kQ6_K, DType::kQ8_0}) {
+      std::vector<uint8_t> bytes(static_cast<size_t>(rows) * *quant::row_bytes(type, cols));
+      quant::traits(type).encode(values.data(), bytes.data(), rows * cols, nullptr);
+      const MatrixSource parts[] = {{{bytes.data(), type, {rows, cols}}, {}}};
+      for (IsaLevel isa : {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512, IsaLevel::kAmxInt8,
+                           IsaLevel::kAmx, IsaLevel::kAmxFp16}) {
+        if (isa > fastest_isa()) continue;
+        Rig rig(2, isa);
+        const PackedMatrix w = pack_matrix(parts, isa, rig.pool);
+        for (int64_t tokens : {1, 5, 33, 130}) {
+          const int64_t stride = rows + 3;
+          std::vector<float> direct(static_cast<size_t>(tokens * stride), 7.0f), copied = direct;
+          MatmulInput input = make_input(x.data(), tokens, cols, 0, tokens / 2);
+          matmul(rig.context(), w, input, direct.data(), stride);
+          matmul(rig.context(), w, input, copied.data(), stride, {.bias = zeros.data()});
+          EXPECT_EQ(direct, copied) << dtype_name(type) << ", " << rows << " rows, " << tokens << " tokens";
+          rig.arena.reset();
+        }
+      }
+    }
+  }
+}
+
 /// What the epilogue of gate and up makes for the next product is what is made of the result in memory.
 TEST(Matmul, EpilogueMakesTheNextInput) {
   std::mt19937_64 random(testing::seed());
