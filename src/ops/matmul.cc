@@ -126,8 +126,8 @@ struct Job {
   int64_t out_rows() const { return is_gated(epilogue) ? w.rows_ / 2 : w.rows_; }
   int64_t out_panels() const { return (out_rows() + kMatmulRows - 1) / kMatmulRows; }
   bool tiles() const { return &kernel != &w.layout_->few; }
-  /// Nothing is to be done to what the kernel puts to y, where its rows do not fall into the same few sets of the
-  /// first cache: logits, whose copying is a hundredth of a step with sixteen answers.
+  /// Nothing is to be done to what the kernel puts to y, where its rows do not fall into the same few sets of
+  /// the first cache: logits, whose copying is a hundredth of a step with sixteen answers.
   bool stores_directly() const {
     return epilogue.kind == Epilogue::Kind::kStore && !epilogue.bias && epilogue.scale == 1.0f &&
            y_stride % 1024 != 0;
