@@ -20,7 +20,7 @@ namespace {
 
 volatile std::sig_atomic_t g_signal = 0;
 
-/// Of the cache, in memory ahead of its use.
+/// Of the cache, in memory ahead of its use: 8,192 tokens of a 1B model, cleared in a fraction of a second.
 constexpr uint64_t kKvAheadBytes = uint64_t{256} << 20;
 
 uint64_t parse_bytes(const std::string& text) {

@@ -31,10 +31,7 @@ struct EngineOptions {
 
   uint64_t kv_memory_bytes = 0;  ///< 0: half of what the machine and the cgroup leave, at most 64 contexts
   std::optional<layers::KvType>
-      kv_type;  ///< none: F32 for a small model or one of F32 weights, BF16 for all others
-  /// While nobody is served, so many bytes of the cache that have never been used are brought into memory,
-  /// which would else be cleared by the system in the midst of a step. 0: none.
-  uint64_t kv_ahead_bytes = 0;
+      kv_type;              ///< none: F32 for a small model or one of F32 weights, BF16 for all others
   int32_t block_size = 16;  ///< tokens; a multiple of 16 up to 1024
   int32_t max_context = 0;  ///< 0: the model's own; more than that only without a position table
 
@@ -51,6 +48,9 @@ struct EngineOptions {
   std::optional<bool> masks_beside_step;
   bool prefix_cache = true;
   uint64_t swap_bytes = 256ull << 20;  ///< host area for preempted sequences; 0: always recompute
+  /// While nobody is served, so many bytes of the cache that have never been used are brought into memory,
+  /// which would else be cleared by the system in the midst of a step. 0: none.
+  uint64_t kv_ahead_bytes = 0;
   /// Folder (made if missing) in which the prefix cache is kept when the engine ends, and from which the next
   /// one reads it while it already serves; empty: none. Engines that run at the same time need folders of
   /// their own.

@@ -31,9 +31,8 @@ struct alignas(64) ActivationBlock {
   float offset_sum;
   float offset_half_sums[2];  ///< the same of columns 0-15 and 16-31
   union {
-    int32_t
-        negative_eight;  ///< in kInt8: 8 * negative_sum, so that Q4_0's accumulators start from it as it is
-    int32_t sum_pair;    ///< in kInt8Super, of even blocks: the sums of it and of the next, 16 bits each
+    int32_t negative_eight;  ///< in kInt8: 8 * negative_sum, from which Q4_0's accumulators start
+    int32_t sum_pair;        ///< in kInt8Super, of even blocks: the sums of it and of the next, 16 bits each
   };
 };
 static_assert(sizeof(ActivationBlock) == 64);

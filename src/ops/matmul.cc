@@ -70,7 +70,8 @@ struct Portions {
     return std::min(ceil_div(count, most) * thread / threads * most, count);
   }
   /// What is taken of a share with `left`. Towards its end it gets less, so that threads end together: cores
-  /// are not equally fast at every moment, and of a product's sixteen units half of one is 3 %.
+  /// are not equally fast at every moment, and half of a unit is 6 % of what each of two threads does in a
+  /// product of sixteen.
   int64_t take(int64_t left) const {
     return std::min(std::clamp(round_up(ceil_div(left, 3), granule), granule, most), left);
   }
