@@ -1,18 +1,12 @@
 #include "layers/mlp.h"
 
-#include <optional>
-
 namespace millrace::layers {
-namespace {
 
-/// What pairs gate and up in the product's epilogue, for activations that have one.
 std::optional<ops::Epilogue::Kind> pair_kind(ops::Activation activation) {
   if (activation == ops::Activation::kSilu) return ops::Epilogue::Kind::kSwiGlu;
   if (activation == ops::Activation::kGeluTanh) return ops::Epilogue::Kind::kGeGluTanh;
   return std::nullopt;
 }
-
-}  // namespace
 
 ops::MatmulInput Mlp::activate(const Step& step, ops::MatmulInput& x) const {
   const ops::Context& context = step.context();

@@ -1,11 +1,16 @@
 // The feed-forward half of a dense block: gated (SwiGLU, GeGLU; Shazeer 2020) or plain.
 #pragma once
 
+#include <optional>
+
 #include "layers/linear.h"
 #include "layers/mixer.h"
 #include "ops/elementwise.h"
 
 namespace millrace::layers {
+
+/// What pairs gate and up in a product's epilogue, for activations that have such a one.
+std::optional<ops::Epilogue::Kind> pair_kind(ops::Activation activation);
 
 class Mlp final : public FeedForward {
  public:

@@ -88,13 +88,10 @@ void Moe::forward(const Step& step, int layer, ops::MatmulInput& x, float* y,
   ops::MatmulInput input = ops::make_input(gathered, chosen, hidden);
   float* activated = step.floats(chosen * width);
   // The pairing epilogue works on whole panels of rows; narrower experts exist only in tests.
-  const bool fused = up_bias.empty() && width % 32 == 0 &&
-                     (activation == ops::Activation::kSilu || activation == ops::Activation::kGeluTanh);
-  if (fused) {
-    ops::Epilogue pair;
-    pair.kind =
-        activation == ops::Activation::kSilu ? ops::Epilogue::Kind::kSwiGlu : ops::Epilogue::Kind::kGeGluTanh;
-    ops::grouped_matmul(context, up, input, order.row_offsets, order.rounded, activated, width, pair);
+  const auto pair = up_bias.empty() && width % 32 == 0 ? pair_kind(activation) : std::nullopt;
+  if (pair) {
+    ops::grouped_matmul(context, up, input, order.row_offsets, order.rounded, activated, width,
+                        {.kind = *pair});
   } else {
     float* both = step.floats(chosen * 2 * width);
     ops::grouped_matmul(context, up, input, order.row_offsets, order.rounded, both, 2 * width);

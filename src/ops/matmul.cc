@@ -144,17 +144,6 @@ void add_bias(float* values, const Epilogue& e, int64_t first_row, int64_t rows)
     for (int64_t i = 0; i < rows; ++i) values[i] += e.bias[first_row + i];
 }
 
-/// A token's results from first_row on, to the int8 form that the epilogue makes.
-void put_form(const Context& context, const Epilogue& e, int64_t token, int64_t first_row, int64_t rows,
-              const float* results) {
-  const auto form = static_cast<size_t>(e.form);
-  auto* const blocks = reinterpret_cast<kernels::ActivationBlock*>(e.input->prepared[form].rows +
-                                                                   token * prepared_stride(e.form, *e.input));
-  const auto& convert = kernels::matmul_input_kernels(context.kernels.isa);
-  (e.form == InputForm::kInt8 ? convert.quantize : convert.quantize_super)(
-      results, rows, blocks + first_row / kernels::kBlockCols);
-}
-
 /// Results [tokens, stride] of rows from first_row on, to y.
 void finish(const Context& context, const Job& job, int64_t first_row, int64_t rows, int64_t first_token,
             int64_t tokens, float* results, float* up, int64_t stride) {
@@ -177,7 +166,7 @@ void finish(const Context& context, const Job& job, int64_t first_row, int64_t r
           context.kernels.silu_mul(y, results, up, rows);
         else
           context.kernels.gelu_tanh_mul(y, results, up, rows);
-        if (e.input) put_form(context, e, job.begin + first_token + t, first_row, rows, y);
+        if (e.input) put_columns(context, *e.input, e.form, job.begin + first_token + t, first_row, y, rows);
         break;
     }
   }

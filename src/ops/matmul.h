@@ -104,6 +104,11 @@ bool epilogue_makes(const Context& context, InputForm form, int64_t rounded);
 /// An input of which an epilogue will make `form`, which is all that it will ever have.
 MatmulInput make_input_of_form(const Context& context, int64_t tokens, int64_t cols, InputForm form);
 
+/// Makes `count` columns of one of its tokens from `values`: a multiple of 32 of kInt8, of 256 of kInt8Super,
+/// and so is `first`.
+void put_columns(const Context& context, const MatmulInput& input, InputForm form, int64_t token,
+                 int64_t first, const float* values, int64_t count);
+
 /// Bytes from one token to the next in a prepared form.
 int64_t prepared_stride(InputForm form, const MatmulInput& input);
 

@@ -86,6 +86,14 @@ MatmulInput make_input_of_form(const Context& context, int64_t tokens, int64_t c
   return input;
 }
 
+void put_columns(const Context& context, const MatmulInput& input, InputForm form, int64_t token,
+                 int64_t first, const float* values, int64_t count) {
+  std::byte* const row =
+      input.prepared[static_cast<size_t>(form)].rows + token * prepared_stride(form, input);
+  convert_row(kernels::matmul_input_kernels(context.kernels.isa), form, values, count,
+              row + first / kernels::kBlockCols * static_cast<int64_t>(sizeof(kernels::ActivationBlock)));
+}
+
 void prepare_rows(const Context& context, MatmulInput& input, InputForm form, int64_t begin, int64_t end) {
   MatmulInput::Prepared& prepared = input.prepared[static_cast<size_t>(form)];
   if (form == InputForm::kF32 || begin >= end || (prepared.begin <= begin && end <= prepared.end)) return;

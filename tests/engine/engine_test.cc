@@ -4,12 +4,11 @@
 #include "engine/engine.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <fstream>
 #include <thread>
 
 #include "core/arena.h"
+#include "core/cpu.h"
 #include "core/error.h"
 #include "core/random.h"
 #include "engine/engine_rig.h"
@@ -301,13 +300,6 @@ TEST(Engine, DeadlinesThatCannotBeMetAreRefused) {
   EXPECT_EQ(blocks_held(engine), 0);
 }
 
-uint64_t resident_bytes() {
-  std::ifstream statm("/proc/self/statm");
-  uint64_t all = 0, resident = 0;
-  statm >> all >> resident;
-  return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-}
-
 TEST(Engine, CacheMemoryIsThereBeforeItIsUsed) {
   FakeOptions model;
   model.window = 64;
@@ -327,7 +319,8 @@ TEST(Engine, CacheMemoryIsThereBeforeItIsUsed) {
               reference.reference_greedy({1, 2, 3}, 50));
     return bytes;
   };
-  if (!AlignedBuffer(kHugePage).populate(0, kHugePage)) GTEST_SKIP() << "not of this system";
+  if (!AlignedBuffer(kHugePage).populate(0, kHugePage))
+    GTEST_SKIP() << "this system has no MADV_POPULATE_WRITE";
   const int64_t none = grown(0), some = grown(64 << 20);
   EXPECT_LT(none, 32 << 20);
   EXPECT_GT(some, 56 << 20);

@@ -82,7 +82,8 @@ TEST(KvCache, MemoryComesAPieceAtATimeAndKeepsWhatIsThere) {
   std::vector<std::byte> block(bytes), read(bytes);
   for (size_t i = 0; i < bytes; ++i) block[i] = static_cast<std::byte>(i * 13 >> 2);
   cache.write_block(0, 3, block.data());
-  if (!AlignedBuffer(kHugePage).populate(0, kHugePage)) GTEST_SKIP() << "not of this system";
+  if (!AlignedBuffer(kHugePage).populate(0, kHugePage))
+    GTEST_SKIP() << "this system has no MADV_POPULATE_WRITE";
   int pieces = 0;
   while (cache.populate_some(0, some)) ++pieces;
   EXPECT_GE(pieces, kLayers * 4);
